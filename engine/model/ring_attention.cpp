@@ -24,7 +24,7 @@ RingAttention RingAttention::declare(const LayerShape& shape,
       shape.add_activation(blueprint, name, "logsumexp",
                            {shape.context.chunks(), chunk.batch, chunk.query_heads, chunk.sequence},
                            DType::kF32, Origin::kProduct, LayerKind::kAttention);
-  const auto decl = [](const char* what, Shape extent, DType dtype) {
+  const auto decl = [](const std::string& what, Shape extent, DType dtype) {
     return BufferDecl{what, extent, dtype, Lifetime::kScratch, LayerKind::kAttention};
   };
   const Shape per_query{chunk.batch, chunk.query_heads, chunk.sequence};
@@ -33,30 +33,30 @@ RingAttention RingAttention::declare(const LayerShape& shape,
   if (shape.context.ring == 1) {
     return ring;
   }
-  const auto scratch = [&](const char* what, Shape extent, DType dtype) {
+  const auto scratch = [&](const std::string& what, Shape extent, DType dtype) {
     return blueprint.add_buffer(decl(what, extent, dtype));
   };
-  const auto d_scratch = [&](const char* what, Shape extent, DType dtype) {
+  const auto d_scratch = [&](const std::string& what, Shape extent, DType dtype) {
     return shape.add_backward_buffer(blueprint, decl(what, extent, dtype));
   };
   const Shape keys{all, ring.key_width()};
   ring.own_keys_ = scratch("ring/own_keys", keys, shape.compute);
-  ring.arriving_[0] = scratch("ring/arriving_0", keys, shape.compute);
-  ring.arriving_[1] = scratch("ring/arriving_1", keys, shape.compute);
-  ring.part_heads_ = scratch("ring/part_heads", {rows, ring.query_width()}, shape.compute);
+  ring.part_queries_ = scratch("ring/part_queries", {rows, ring.query_width()}, shape.compute);
   ring.part_logsumexp_ = scratch("ring/part_logsumexp", per_query, DType::kF32);
-  ring.d_queries_ = d_scratch("ring/d_queries", {rows, ring.query_width()}, shape.compute);
   ring.d_keys_ = d_scratch("ring/d_keys", {rows, ring.key_width()}, shape.compute);
-  ring.leaving_[0] = d_scratch("ring/leaving_0", keys, shape.compute);
-  ring.leaving_[1] = d_scratch("ring/leaving_1", keys, shape.compute);
-  ring.returned_[0] = d_scratch("ring/returned_0", keys, shape.compute);
-  ring.returned_[1] = d_scratch("ring/returned_1", keys, shape.compute);
+  // Of two ranks, one has nothing to wait for while it computes with the other's keys.
+  const std::size_t turns = std::min<std::size_t>(2, ring.steps_.size() - 1);
+  for (std::size_t turn = 0; turn < turns; ++turn) {
+    const std::string which = std::to_string(turn);
+    ring.arriving_.push_back(scratch("ring/arriving_" + which, keys, shape.compute));
+    ring.leaving_.push_back(d_scratch("ring/leaving_" + which, keys, shape.compute));
+    ring.returned_.push_back(d_scratch("ring/returned_" + which, keys, shape.compute));
+  }
   if (shape.compute != DType::kF32) {
-    const std::int64_t widest = std::max(ring.query_width(), ring.key_width());
-    ring.sum_heads_ = scratch("ring/sum_heads", {all, ring.query_width()}, DType::kF32);
-    ring.wide_ = scratch("ring/wide", {all, widest}, DType::kF32);
-    ring.sum_packed_ =
-        d_scratch("ring/sum_packed", {all, ring.query_width() + ring.key_width()}, DType::kF32);
+    const std::int64_t widest = std::max(rows * ring.query_width(), all * ring.key_width());
+    const std::int64_t width = ring.query_width() + (shape.extends_cache() ? 0 : ring.key_width());
+    ring.wide_ = scratch("ring/wide", {widest}, DType::kF32);
+    ring.sums_ = scratch("ring/sums", {all, width}, DType::kF32);
   }
   return ring;
 }
@@ -173,13 +173,13 @@ Event RingAttention::pass_keys(const LayerContext& context, std::size_t step) co
   }
   const Step& of = steps_[step];
   return exchange(context, {.peer = of.target, .keys = own_keys_, .chunks = of.sent},
-                  {.peer = of.source, .keys = arriving_[step % 2], .chunks = of.seen});
+                  {.peer = of.source, .keys = in_turn(arriving_, step), .chunks = of.seen});
 }
 
 Event RingAttention::pass_gradients(const LayerContext& context, std::size_t step) const {
   const Step& of = steps_[step];
-  return exchange(context, {.peer = of.source, .keys = leaving_[step % 2], .chunks = of.seen},
-                  {.peer = of.target, .keys = returned_[step % 2], .chunks = of.sent});
+  return exchange(context, {.peer = of.source, .keys = in_turn(leaving_, step), .chunks = of.seen},
+                  {.peer = of.target, .keys = in_turn(returned_, step), .chunks = of.sent});
 }
 
 void RingAttention::forward(const LayerContext& context,
@@ -187,10 +187,11 @@ void RingAttention::forward(const LayerContext& context,
                             const Scores& scores,
                             ConstTensor packed,
                             Tensor heads) const {
+  const Tensor sums = sum_of_heads(context, heads);
   const auto compute = [&](std::size_t step, ConstTensor keys) {
     for (const Part& part : steps_[step].parts) {
       add_part(context, slot, operands(scores, steps_[step].source, part, packed, keys), part,
-               heads);
+               heads, sums);
     }
   };
   if (context_.ring > 1) pack_own_keys(context, packed);
@@ -199,17 +200,22 @@ void RingAttention::forward(const LayerContext& context,
   for (std::size_t step = 1; step < steps_.size(); ++step) {
     const Event next = pass_keys(context, step + 1);
     context.compute.wait(arrived);
-    compute(step, context.buffer(arriving_[step % 2]));
+    compute(step, context.buffer(in_turn(arriving_, step)));
     arrived = next;
   }
   if (!scores.sinks_H.empty()) {
-    context.ops.add_sinks(all_chunks(), scores.sinks_H,
-                          sum_heads_.index >= 0 ? context.buffer(sum_heads_) : heads,
-                          context.buffer(logsumexp_, slot), context.compute);
+    context.ops.add_sinks(all_chunks(), scores.sinks_H, sums, context.buffer(logsumexp_, slot),
+                          context.compute);
   }
-  if (sum_heads_.index >= 0) {
-    context.ops.cast(context.buffer(sum_heads_), heads, context.compute);
+  if (sums.data() != heads.data()) {
+    context.ops.cast(sums, heads, context.compute);
   }
+}
+
+/// Where parts of heads are added up: the heads themselves, or, where these are not f32, others
+/// that are.
+Tensor RingAttention::sum_of_heads(const LayerContext& context, Tensor heads) const {
+  return sums_.index < 0 ? heads : context.buffer(sums_).flat(0, heads.numel()).view(heads.shape());
 }
 
 /// Computes a part's results, and merges them with those of the parts before it.
@@ -217,21 +223,22 @@ void RingAttention::add_part(const LayerContext& context,
                              int slot,
                              const AttentionOperands& in,
                              const Part& of,
-                             Tensor heads) const {
+                             Tensor heads,
+                             Tensor sums) const {
   const Tensor of_chunk = chunk_of(heads, of.query);
   const Tensor logsumexp = context.buffer(logsumexp_, slot).rows(of.query, of.query + 1);
-  const Tensor part = of.is_own ? of_chunk : context.buffer(part_heads_);
+  const Tensor part = of.is_own ? of_chunk : context.buffer(part_queries_);
   const Tensor part_logsumexp = of.is_own ? logsumexp : context.buffer(part_logsumexp_);
   context.ops.attention_forward({.in = in, .out = part, .logsumexp_BHT = part_logsumexp},
                                 context.compute);
-  if (sum_heads_.index < 0) {
+  if (sums.data() == heads.data()) {
     if (!of.is_own) {
       context.ops.merge_attention(chunk_, part, part_logsumexp, of_chunk, logsumexp,
                                   context.compute);
     }
     return;
   }
-  const Tensor sum = chunk_of(context.buffer(sum_heads_), of.query);
+  const Tensor sum = chunk_of(sums, of.query);
   const Tensor wide = of.is_own ? sum : wide_view(context, part);
   context.ops.cast(part, wide, context.compute);
   if (!of.is_own) {
@@ -252,8 +259,8 @@ void RingAttention::backward(const LayerContext& context,
                                context.buffer(logsumexp_, slot), d_heads, sinks.d_sinks_H,
                                sinks.write, context.compute);
   }
-  const bool is_wide = sum_packed_.index >= 0;
-  const Tensor sums = is_wide ? context.buffer(sum_packed_) : d_packed;
+  const bool is_wide = sums_.index >= 0;
+  const Tensor sums = is_wide ? context.buffer(sums_) : d_packed;
   const auto compute = [&](std::size_t step, ConstTensor keys) {
     for (const Part& part : steps_[step].parts) {
       AttentionBackward back{
@@ -270,7 +277,7 @@ void RingAttention::backward(const LayerContext& context,
         context.ops.attention_backward(back, context.compute);
         continue;
       }
-      const Tensor d_queries = context.buffer(d_queries_);
+      const Tensor d_queries = context.buffer(part_queries_);
       const Tensor d_keys = context.buffer(d_keys_);
       back.dq = d_queries;
       back.dk = {d_keys, 0, key_width() / 2};
@@ -282,8 +289,9 @@ void RingAttention::backward(const LayerContext& context,
       if (step == 0) {
         add_columns(context, d_keys, chunk_of(sums, part.key), query_width(), write);
       } else {
-        context.ops.add_scaled(d_keys, 1.0F, chunk_of(context.buffer(leaving_[step % 2]), part.key),
-                               write, context.compute);
+        context.ops.add_scaled(d_keys, 1.0F,
+                               chunk_of(context.buffer(in_turn(leaving_, step)), part.key), write,
+                               context.compute);
       }
     }
   };
@@ -291,7 +299,7 @@ void RingAttention::backward(const LayerContext& context,
     const Range sent = steps_[step].sent;
     context.compute.wait(returned);
     if (sent.size() > 0) {
-      add_columns(context, chunks_of(context.buffer(returned_[step % 2]), sent),
+      add_columns(context, chunks_of(context.buffer(in_turn(returned_, step)), sent),
                   chunks_of(sums, sent), query_width(), Write::kAdd);
     }
   };
@@ -302,7 +310,7 @@ void RingAttention::backward(const LayerContext& context,
   for (std::size_t step = 1; step < steps_.size(); ++step) {
     const Event next = pass_keys(context, step + 1);
     context.compute.wait(arrived);
-    compute(step, context.buffer(arriving_[step % 2]));
+    compute(step, context.buffer(in_turn(arriving_, step)));
     if (step > 1) take_back(step - 1, returned);
     returned = pass_gradients(context, step);
     arrived = next;

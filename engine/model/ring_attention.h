@@ -127,7 +127,9 @@ class RingAttention {
                 int slot,
                 const AttentionOperands& in,
                 const Part& of,
-                Tensor heads) const;
+                Tensor heads,
+                Tensor sums) const;
+  [[nodiscard]] Tensor sum_of_heads(const LayerContext& context, Tensor heads) const;
   void add_columns(const LayerContext& context,
                    ConstTensor rows,
                    Tensor sums,
@@ -136,6 +138,10 @@ class RingAttention {
   /// f32 scratch of a shape.
   [[nodiscard]] Tensor wide_view(const LayerContext& context, ConstTensor of) const;
 
+  /// The buffer of a step after the first.
+  [[nodiscard]] static BufferRef in_turn(const std::vector<BufferRef>& of, std::size_t step) {
+    return of[step % of.size()];
+  }
   void pack_own_keys(const LayerContext& context, ConstTensor packed) const;
   /// Start an exchange after what has been enqueued to compute, and return its end; at once where
   /// nothing travels, or behind the last step.
@@ -151,17 +157,16 @@ class RingAttention {
   BufferRef logsumexp_;  // for backward: [C, B, H, Tc]
   BufferRef delta_;      // scratch [B, H, Tc]
   // In a ring of several ranks, all scratch, in turns where there are two:
-  BufferRef own_keys_;        // [M, 2KD]
-  BufferRef arriving_[2];     // [M, 2KD]: a source's
-  BufferRef part_heads_;      // [B·Tc, HD]
-  BufferRef part_logsumexp_;  // [B, H, Tc]
-  BufferRef sum_heads_;       // f32 [M, HD], where heads are not f32
-  BufferRef wide_;            // f32 [M, max(HD, 2KD)], likewise
-  BufferRef d_queries_;       // [B·Tc, HD]: of a part
-  BufferRef d_keys_;          // [B·Tc, 2KD], likewise
-  BufferRef leaving_[2];      // [M, 2KD]: gradients of the source's keys
-  BufferRef returned_[2];     // [M, 2KD]: of mine
-  BufferRef sum_packed_;      // f32 [M, (H + 2K)D], where gradients are not f32
+  BufferRef own_keys_;               // [M, 2KD]
+  std::vector<BufferRef> arriving_;  // [M, 2KD]: a source's
+  BufferRef part_queries_;           // [B·Tc, HD]: heads of a part, or the gradient of its queries
+  BufferRef part_logsumexp_;         // [B, H, Tc]
+  BufferRef d_keys_;                 // [B·Tc, 2KD]: of a part
+  std::vector<BufferRef> leaving_;   // [M, 2KD]: gradients of the source's keys
+  std::vector<BufferRef> returned_;  // [M, 2KD]: of mine
+  // Where heads and gradients are not f32, f32:
+  BufferRef sums_;  // [M, (H + 2K)D]: of gradients; of heads, [M, HD] at its beginning
+  BufferRef wide_;  // [max(B·Tc · HD, M · 2KD)]
 };
 
 }  // namespace dstrain
