@@ -98,11 +98,16 @@ struct Fall {
 /// that a run tells must show.
 TEST_CASE("told losses fall as their gradients say, in every layout", "[parity][experts]") {
   struct Weights {
+    const char* family;
     float balance;
     float z;
   };
-  for (const Weights weights : {Weights{30.0F, 0.0F}, {0.0F, 3.0F}, {1.0F, 0.1F}}) {
-    for (const Layout& layout : layouts_of(experts_of("mixtral", weights.balance, weights.z))) {
+  for (const Weights weights : {Weights{"mixtral", 30.0F, 0.0F},
+                                {"mixtral", 0.0F, 3.0F},
+                                {"mixtral", 1.0F, 0.1F},
+                                {"deepseek_v2", 1.0F, 0.1F}}) {
+    for (const Layout& layout :
+         layouts_of(experts_of(weights.family, weights.balance, weights.z))) {
       const auto runs = thread_world(layout.ranks, [&](Rendezvous& rendezvous) {
         const Config config = tiny_config(layout.options, layout.ranks);
         const auto engine = make_tiny_engine(config, rendezvous, nullptr);
@@ -115,7 +120,7 @@ TEST_CASE("told losses fall as their gradients say, in every layout", "[parity][
         return fall;
       });
       for (const Fall& fall : runs) {
-        CAPTURE(layout.name, weights.balance, weights.z, fall.expected);
+        CAPTURE(layout.name, weights.family, weights.balance, weights.z, fall.expected);
         for (std::size_t i = 0; i < fall.before.routing.size(); ++i) {  // which have no slope
           REQUIRE(fall.after.routing[i].chosen == fall.before.routing[i].chosen);
         }
