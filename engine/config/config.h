@@ -106,7 +106,7 @@ enum class NetworkSecurity : std::uint8_t {
 /// "zero_optimization". A unit is a block, the embedding or the head; sizes are elements.
 struct ZeroConfig {
   int stage = 0;
-  bool overlap_comm = true;  ///< reduce and gather a unit while others compute
+  bool overlap_comm = true;  ///< units, and rows of experts, travel while others compute
   /// zero_hpz_partition_size: neighbouring data-parallel ranks that keep a second copy of the
   /// parameters among them, from which they gather again (ZeRO++'s hpZ). 1: none do.
   int secondary_ranks = 1;

@@ -153,14 +153,11 @@ std::vector<Key> experts_keys() {
   keys.push_back(mlp_only_layers());
   keys.push_back(decoder_sparse_step());
   // Without it transformers computes no auxiliary loss, in training either.
-  // DeepSeek-V2's class has none at all.
-  const auto has_balance_loss = [](const Family& family) {
-    return has_experts(family) && !has_shared(family);
-  };
-  add(kModel.field("output_router_logits", {}, &ModelSpec::adds_balance_loss), has_balance_loss);
+  // DeepSeek-V2's class has none at all, so that its coefficient is 0 unless a run says otherwise.
+  add(kModel.field("output_router_logits", {}, &ModelSpec::adds_balance_loss), has_experts);
   add(field("model.router_aux_loss_coef", at_least(0),
             of_experts(&ExpertsSpec::balance_coefficient)),
-      has_balance_loss);
+      has_experts);
   // The name that transformers has for it where a class of its has such a loss.
   add(field("model.router_z_loss_coef", at_least(0), of_experts(&ExpertsSpec::z_coefficient)),
       has_experts);

@@ -68,6 +68,8 @@ ExpertExchange ExpertExchange::declare(const LayerShape& shape,
   exchange.own_ = spec.count / shape.experts.ranks;
   exchange.rows_ = most_rows_of(shape, spec.count);
   exchange.width_ = shape.model.hidden_size;
+  exchange.overlap_ = shape.experts.overlap;
+  exchange.shares_forward_ = spec.shared_width > 0;
   exchange.compute_ = shape.compute;
   const std::int64_t most = most_rows(shape);
   const auto scratch = [&](const char* what, const Shape& of, DType dtype) {
@@ -120,12 +122,29 @@ void ExpertExchange::set_order(const LayerContext& context,
   bring(routed.experts, experts_);
 }
 
+void ExpertExchange::pass(const LayerContext& context,
+                          ConstTensor in,
+                          std::span<const std::int64_t> sent,
+                          Tensor out,
+                          std::span<const std::int64_t> received) const {
+  if (context.expert_passing != nullptr) {
+    context.expert_passing->wait(context.compute.record());
+  }
+  context.expert_ranks->all_to_all(
+      in, sent, out, received, Purpose::kExperts,
+      context.expert_passing != nullptr ? *context.expert_passing : context.compute);
+}
+
+void ExpertExchange::arrive(const LayerContext& context) const {
+  if (context.expert_passing != nullptr) {
+    context.compute.wait(context.expert_passing->record());
+  }
+}
+
 Tensor ExpertExchange::give(const LayerContext& context, const RoutedRows& routed) const {
   const Tensor here = rows_here(context, sum_of(routed.to_ranks));
   const Tensor received = context.buffer(received_).rows(0, sum_of(routed.from_ranks));
-  context.expert_ranks->all_to_all(here, times(routed.to_ranks, width_), received,
-                                   times(routed.from_ranks, width_), Purpose::kExperts,
-                                   context.compute);
+  pass(context, here, times(routed.to_ranks, width_), received, times(routed.from_ranks, width_));
   return received;
 }
 
@@ -138,34 +157,36 @@ void ExpertExchange::give_back(const LayerContext& context,
   const Tensor received = context.buffer(received_).rows(0, rows);
   context.ops.sum_rows(computed, context.buffer(places_, slot).flat(0, rows).view({rows, 1}), {},
                        received, Write::kOverwrite, context.compute);
-  context.expert_ranks->all_to_all(received, times(routed.from_ranks, width_), here,
-                                   times(routed.to_ranks, width_), Purpose::kExperts,
-                                   context.compute);
+  pass(context, received, times(routed.from_ranks, width_), here, times(routed.to_ranks, width_));
 }
 
 void ExpertExchange::give_numbers(const LayerContext& context,
                                   const RoutedRows& routed,
                                   ConstTensor here,
                                   Tensor received) const {
-  context.expert_ranks->all_to_all(here, routed.to_ranks, received, routed.from_ranks,
-                                   Purpose::kExperts, context.compute);
+  pass(context, here, routed.to_ranks, received, routed.from_ranks);
 }
 
 void ExpertExchange::give_numbers_back(const LayerContext& context,
                                        const RoutedRows& routed,
                                        ConstTensor received,
                                        Tensor here) const {
-  context.expert_ranks->all_to_all(received, routed.from_ranks, here, routed.to_ranks,
-                                   Purpose::kExperts, context.compute);
+  pass(context, received, routed.from_ranks, here, routed.to_ranks);
 }
 
 ExpertTraffic ExpertExchange::traffic() const {
+  const bool beside_shared = overlap_ && shares_forward_;
+  const auto rows = [&](bool is_beside) {
+    return ExpertTransfer{.elements = rows_ * width_, .dtype = compute_, .is_beside = is_beside};
+  };
+  const auto numbers = [&](bool is_beside) {
+    return ExpertTransfer{.elements = rows_, .dtype = DType::kF32, .is_beside = is_beside};
+  };
   const ExpertTransfer counts{.elements = ranks_ * own_, .dtype = DType::kI32};
-  const ExpertTransfer rows{.elements = rows_ * width_, .dtype = compute_};
-  const ExpertTransfer numbers{.elements = rows_, .dtype = DType::kF32};
-  return {.forward = {counts, rows, rows},
-          .expand = {rows},
-          .backward = {numbers, rows, numbers, rows}};
+  return {
+      .forward = {counts, rows(beside_shared), rows(false)},
+      .expand = {rows(beside_shared)},
+      .backward = {numbers(beside_shared), rows(beside_shared), numbers(overlap_), rows(overlap_)}};
 }
 
 }  // namespace dstrain

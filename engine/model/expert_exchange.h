@@ -15,6 +15,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -45,6 +46,10 @@ class ExpertExchange {
   [[nodiscard]] Tensor rows_here(const LayerContext& context, std::int64_t rows) const {
     return context.buffer(here_).rows(0, rows);
   }
+  // What follows travels while others compute, where LayerContext::expert_passing says so: what it
+  // reads must not change, nor what it writes be read, before arrive().
+  /// Makes computing wait for all that was sent.
+  void arrive(const LayerContext& context) const;
   /// Sends them, and returns the rows as received, valid until the next exchange.
   [[nodiscard]] Tensor give(const LayerContext& context, const RoutedRows& routed) const;
   /// Sends rows as computed back, to rows_here().
@@ -73,6 +78,14 @@ class ExpertExchange {
   [[nodiscard]] ExpertTraffic traffic() const;
 
  private:
+  void pass(const LayerContext& context,
+            ConstTensor in,
+            std::span<const std::int64_t> sent,
+            Tensor out,
+            std::span<const std::int64_t> received) const;
+
+  bool overlap_ = false;         // as planned
+  bool shares_forward_ = false;  // there is a shared feed-forward to compute meanwhile
   std::int64_t ranks_ = 1;
   std::int64_t own_ = 1;    // E / R
   std::int64_t rows_ = 0;   // the most of this rank's tokens: N · k, or fewer with a capacity

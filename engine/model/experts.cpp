@@ -163,7 +163,11 @@ void Experts::declare_matrices(const LayerShape& shape,
 void Experts::forward(const LayerContext& context, int slot, ConstTensor x_NC, Tensor y_NC) const {
   route(context, slot, x_NC);
   meet(context, slot);
-  expand_rows(context, slot, x_NC);
+  const Source from = source(context, slot, x_NC);
+  if (shared_) {
+    shared_->forward(context, slot, x_NC, y_NC);
+  }
+  expand_rows(context, slot, from);
   const RoutedRows& routed = rows_of(context, slot);
   const std::int64_t rows = sum_of(routed.computed);
   Tensor y = context.buffer(rows_).rows(0, rows);
@@ -172,9 +176,7 @@ void Experts::forward(const LayerContext& context, int slot, ConstTensor x_NC, T
   if (exchange_) {
     exchange_->give_back(context, slot, routed, y);
     y = exchange_->rows_here(context, sum_of(routed.chosen));
-  }
-  if (shared_) {
-    shared_->forward(context, slot, x_NC, y_NC);
+    arrive(context);
   }
   context.ops.sum_rows(y, context.activation(places_, slot), context.activation(weights_, slot),
                        y_NC, shared_ ? Write::kAdd : Write::kOverwrite, context.compute);
@@ -182,10 +184,11 @@ void Experts::forward(const LayerContext& context, int slot, ConstTensor x_NC, T
 
 void Experts::expand(const LayerContext& context, int slot, ConstTensor x_NC) const {
   route(context, slot, x_NC);
-  expand_rows(context, slot, x_NC);
+  const Source from = source(context, slot, x_NC);
   if (shared_) {
     shared_->expand(context, slot, x_NC);
   }
+  expand_rows(context, slot, from);
 }
 
 /// Waits until the host knows how many rows each expert has.
@@ -214,14 +217,18 @@ void Experts::meet(const LayerContext& context, int slot) const {
   }
 }
 
-void Experts::expand_rows(const LayerContext& context, int slot, ConstTensor x_NC) const {
+void Experts::arrive(const LayerContext& context) const {
+  if (exchange_) exchange_->arrive(context);
+}
+
+void Experts::expand_rows(const LayerContext& context, int slot, const Source& from) const {
   const RoutedRows& routed = rows_of(context, slot);
   const std::int64_t rows = sum_of(routed.computed);
   if (exchange_) {
     exchange_->set_order(context, slot, routed);
   }
   const Tensor x = context.buffer(exchange_ ? inputs_ : rows_, exchange_ ? slot : 0).rows(0, rows);
-  const Source from = source(context, slot, x_NC);
+  arrive(context);
   context.ops.gather_rows(from.tokens, from.slots, from.per_token, {}, x, context.compute);
   context.ops.grouped_forward(x, up_.weights(context), up_.biases(context), routed.computed,
                               context.buffer(pre_, slot).rows(0, rows), context.compute);
@@ -313,6 +320,10 @@ void Experts::backward(const LayerContext& context,
 
   const Choices choices = choices_of(context, slot);
   const Source dy = source(context, slot, dy_NC);
+  if (shared_) {
+    shared_->backward(context, slot, dy_NC, x_NC, context.buffer(d_shared_), gradients);
+  }
+  arrive(context);
   context.ops.gather_rows(dy.tokens, dy.slots, dy.per_token, {}, rows, compute);
   context.ops.grouped_backward_input(rows, down_.weights(context), experts, d_hidden, compute);
   context.ops.weighted_rows_backward({.slots_M = dy.slots,
@@ -331,18 +342,19 @@ void Experts::backward(const LayerContext& context,
   } else {
     context.ops.activation_backward(activation_, pre, d_hidden, d_pre, compute);
   }
-  ConstTensor x = rows;
-  if (exchange_) {
-    x = context.buffer(inputs_, slot).rows(0, num_rows);
-  } else {
-    context.ops.gather_rows(x_NC, dy.slots, dy.per_token, {}, rows, compute);
-  }
-  up_.backward(context, d_pre, x, experts, of_experts);
-  context.ops.grouped_backward_input(d_pre, up_.weights(context), experts, rows, compute);
   Tensor dx = rows;
+  if (!exchange_) {
+    context.ops.gather_rows(x_NC, dy.slots, dy.per_token, {}, rows, compute);
+    up_.backward(context, d_pre, rows, experts, of_experts);
+  }
+  context.ops.grouped_backward_input(d_pre, up_.weights(context), experts, rows, compute);
   if (exchange_) {
     give_back_weights(context, slot);
     exchange_->give_back(context, slot, routed, rows);
+    up_.backward(context, d_pre, context.buffer(inputs_, slot).rows(0, num_rows), experts,
+                 of_experts);
+    arrive(context);
+    take_weights(context, slot);
     dx = exchange_->rows_here(context, sum_of(routed.chosen));
   }
 
@@ -356,9 +368,7 @@ void Experts::backward(const LayerContext& context,
     measure(context, slot);
   }
   if (shared_) {
-    const Tensor d_shared = context.buffer(d_shared_);
-    shared_->backward(context, slot, dy_NC, x_NC, d_shared, gradients);
-    context.ops.add(dx_NC, d_shared, dx_NC, compute);
+    context.ops.add(dx_NC, context.buffer(d_shared_), dx_NC, compute);
   }
 }
 
@@ -390,6 +400,11 @@ void Experts::give_back_weights(const LayerContext& context, int slot) const {
   const Tensor here = context.buffer(weights_here_).flat(0, chosen);
   exchange_->give_numbers_back(
       context, routed, context.buffer(d_weights_received_).flat(0, sum_of(routed.computed)), here);
+}
+
+void Experts::take_weights(const LayerContext& context, int slot) const {
+  const std::int64_t chosen = sum_of(rows_of(context, slot).chosen);
+  const Tensor here = context.buffer(weights_here_).flat(0, chosen);
   const Tensor d_weights = context.buffer(d_weights_);
   const Tensor places = context.buffer(places_, slot);
   context.ops.sum_rows(here.view({chosen, 1}), places.view({places.numel(), 1}), {},

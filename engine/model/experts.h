@@ -9,7 +9,8 @@
 //
 // Tensor-parallel ranks have a part of each expert's width, and all choose alike. Ranks may hold
 // other experts (expert_exchange.h): rows go to them, and their results come back. A shared
-// feed-forward, where there is one, adds its own result to every token's.
+// feed-forward, where there is one, adds its own result to every token's; it computes while rows
+// are on their way to other ranks, and experts' gradients while they come back.
 //
 // The host waits in forward for the numbers of rows. Buffers have place for N · k rows, or for
 // those that experts take (expert_capacity.h), or for ExpertExchange::most_rows() where ranks hold
@@ -98,14 +99,17 @@ class Experts {
   void meet(const LayerContext& context, int slot) const;
   /// Tells the tally of a micro-batch.
   void tell(const LayerContext& context, int slot, std::int64_t tokens) const;
-  /// Exchanges rows of tokens where there are other ranks to exchange them with.
+  /// Sends rows of tokens where there are other ranks to send them to; arrive() before they are
+  /// read.
   [[nodiscard]] Source source(const LayerContext& context,
                               int slot,
                               ConstTensor of_tokens_NC) const;
   [[nodiscard]] Choices choices_of(const LayerContext& context, int slot) const;
   void give_back_weights(const LayerContext& context, int slot) const;
-  /// Computes hidden from x.
-  void expand_rows(const LayerContext& context, int slot, ConstTensor x_NC) const;
+  void take_weights(const LayerContext& context, int slot) const;
+  void arrive(const LayerContext& context) const;
+  /// Computes hidden from rows of x.
+  void expand_rows(const LayerContext& context, int slot, const Source& from) const;
   void activate_rows(const LayerContext& context, int slot, std::int64_t rows) const;
   void backward_router(const LayerContext& context,
                        int slot,

@@ -21,6 +21,8 @@ struct LayerContext : ExecContext {
   const TensorParallel& tensor_parallel;
   ContextGroups context_groups{};
   Communicator* expert_ranks = nullptr;  ///< that hold other experts; nullptr: all are here
+  Stream* expert_passing = nullptr;      ///< of rows that travel to them and back while others
+                                         ///< compute; nullptr: none travels meanwhile
   /// The positions of the one sequence that this forward computes, for layers that extend a cache
   /// (LayerShape::cache_positions). Empty in training, where a forward computes a micro-batch.
   std::optional<Range> extension{};

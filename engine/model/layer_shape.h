@@ -47,6 +47,7 @@ struct ExpertShape {
   int ranks = 1;
   int rank = 0;
   double capacity_factor = 0.0;  ///< expert_capacity.h; 0: experts take all tokens
+  bool overlap = false;          ///< rows travel to other ranks and back while others compute
 };
 
 /// How forward computes a tensor that backward reads, which decides whether it is kept until then

@@ -214,7 +214,9 @@ class StepTraffic {
   }
   void route(const std::vector<ExpertTransfer>& transfers) {
     for (const ExpertTransfer& transfer : transfers) {
+      const std::size_t before = part_.size();
       add(transfer.group, transfer.op, transfer.elements, transfer.dtype, Purpose::kExperts);
+      if (part_.size() > before) part_.back().transfer.is_beside = transfer.is_beside;
     }
   }
   /// Sums squares, or products in backward, of a token's queries and of its keys.

@@ -37,6 +37,7 @@ struct Transfer {
   std::int64_t elements = 0;
   DType dtype = DType::kF32;  ///< on the wire
   Purpose purpose = Purpose::kActivation;
+  bool is_beside = false;  ///< of what ExpertTransfer says: others compute meanwhile
 
   static constexpr int kNoUnit = -1;
   [[nodiscard]] std::int64_t bytes() const { return elements * size_of(dtype); }
@@ -60,6 +61,7 @@ struct ExpertTransfer {
   DType dtype = DType::kF32;
   GroupId group = GroupId::kExperts;
   Op op = Op::kAllToAll;
+  bool is_beside = false;  ///< something else is computed meanwhile
 };
 struct ExpertTraffic {
   std::vector<ExpertTransfer> forward{};

@@ -80,6 +80,9 @@ Engine::Engine(RunPlan plan,
       passing_(groups_.find(GroupId::kContextRing) != nullptr
                    ? tell_waits(backend_.device->make_side_stream("ring"), activity)
                    : nullptr),
+      expert_passing_(groups_.find(GroupId::kExperts) != nullptr && plan_.shape.experts.overlap
+                          ? tell_waits(backend_.device->make_side_stream("experts"), activity)
+                          : nullptr),
       context_{{.ops = *backend_.ops,
                 .device = *backend_.device,
                 .compute = backend_.device->compute_stream(),
@@ -96,7 +99,8 @@ Engine::Engine(RunPlan plan,
                {.ring = groups_.find(GroupId::kContextRing),
                 .heads = groups_.find(GroupId::kContextHeads),
                 .passing = passing_.get()},
-               groups_.find(GroupId::kExperts)},
+               groups_.find(GroupId::kExperts),
+               expert_passing_.get()},
       communication_(tell_waits(backend_.device->make_side_stream("communication"), activity)),
       optimizer_(make_optimizer({.config = plan_.update.optimizer,
                                  .blueprint = plan_.blueprint,
@@ -155,6 +159,7 @@ Engine::HostSite::HostSite(int threads, const Arena& arena, DiskDevice* disk_dev
 void Engine::settle() {
   communication_->synchronize();
   if (passing_ != nullptr) passing_->synchronize();
+  if (expert_passing_ != nullptr) expert_passing_->synchronize();
   if (host_ != nullptr) host_->stream->synchronize();
   if (input_copies_ != nullptr) input_copies_->synchronize();
 }
@@ -172,8 +177,8 @@ Engine::EndsFailedCollectives::~EndsFailedCollectives() {
           kGrace.count());
       engine_.groups_.abort();
     });
-    for (Stream* const stream :
-         {engine_.communication_.get(), engine_.passing_.get(), &engine_.context_.compute}) {
+    for (Stream* const stream : {engine_.communication_.get(), engine_.passing_.get(),
+                                 engine_.expert_passing_.get(), &engine_.context_.compute}) {
       if (stream == nullptr) continue;
       try {
         stream->synchronize();

@@ -217,6 +217,7 @@ class Engine {
   RoutingReport routing_;
   std::unique_ptr<InputCopies> input_copies_;  // nullptr: blocks' inputs stay on the device
   std::unique_ptr<Stream> passing_;            // nullptr: no keys go round a ring
+  std::unique_ptr<Stream> expert_passing_;     // nullptr: no rows travel beside
   LayerContext context_;
   std::unique_ptr<Stream> communication_;
   std::unique_ptr<Optimizer> optimizer_;

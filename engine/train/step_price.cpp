@@ -90,7 +90,8 @@ double times_sent(Op op, int ranks) {
 
 struct WireSeconds {
   double waited_for = 0.0;  ///< by computing
-  /// Gradients and parameters among the data-parallel ranks, and keys on their way round a ring.
+  /// Gradients and parameters among the data-parallel ranks, keys on their way round a ring, and
+  /// rows on their way to experts and back as far as something else computes.
   double beside = 0.0;
 };
 
@@ -107,7 +108,7 @@ void add_wire_seconds(const TrafficPlan& traffic,
     const bool is_beside =
         transfer.group == GroupId::kData || transfer.group == GroupId::kDataInside ||
         transfer.group == GroupId::kExpertData || transfer.group == GroupId::kContextRing ||
-        transfer.group == GroupId::kDataAcross;
+        transfer.group == GroupId::kDataAcross || transfer.is_beside;
     // Gradients that travel after the norm hide behind nothing.
     const bool is_late =
         transfer.phase == TrafficPhase::kUpdate && transfer.purpose == Purpose::kGradient;

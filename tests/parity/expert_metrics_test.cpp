@@ -1,8 +1,8 @@
 // What a step says of its experts: against closed forms where the router is even, and alike however
 // ranks share the step.
 //
-// Public reports of what this would show: Megatron-LM 1628 (figures of the auxiliary loss counted
-// once for each rank that has the same tokens).
+// A public report of what this would show: Megatron-LM 1478 (a load balancing loss told twice as
+// large where layers are computed again, and of the last rank's tokens alone).
 #include <cmath>
 #include <string>
 #include <vector>

@@ -105,6 +105,12 @@ ModelSpec with_experts(std::int64_t experts) {
   return model;
 }
 
+ModelSpec with_shared(std::int64_t experts) {
+  ModelSpec model = *tiny_family("deepseek_v2").model;
+  model.experts.count = experts;
+  return model;
+}
+
 const std::vector<Layout>& layouts() {
   static const std::vector<Layout> all{
       {"zero2 x2, muon",
@@ -214,6 +220,12 @@ const std::vector<Layout>& layouts() {
         .zero_stage = 2,
         .expert_parallel = {.size = 2},
         .expert_capacity_factor = 0.8}},
+      {"experts over 2 beside a shared feed-forward, zero3",
+       2,
+       {.model = with_shared(8),
+        .micro_batch = 2,
+        .zero_stage = 3,
+        .expert_parallel = {.size = 2}}},
       {"pp2, tied", 2, {.tied = true, .accumulation = 3, .pipeline = {.stages = 2}}},
       {"tp2 pp2, zero1 x2",
        8,

@@ -41,7 +41,7 @@ Family deepseek_v2_family() {
       .spellings = {{"num_local_experts", "n_routed_experts"}},
       .has_shared_expert_keys = true,
       .silent = {"num_key_value_heads", "head_dim", "qk_head_dim", "ep_size", "aux_loss_alpha",
-                 "seq_aux", "output_router_logits"},
+                 "seq_aux"},
       .refused = {{"norm_topk_prob", {"false"}, "experts' weights are their shares of all here"},
                   {"scoring_func", {"\"softmax\""}, "experts are chosen by a softmax here"},
                   {"moe_layer_freq", {"1"}, "all layers behind the dense ones have experts here"}},

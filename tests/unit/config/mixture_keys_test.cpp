@@ -141,6 +141,14 @@ TEST_CASE("DeepSeek-V2-Lite is what its keys say", "[spec][model]") {
   CHECK(mixture.width == 1408);
   CHECK(mixture.experts->shared_width == 2816);
   CHECK(mixture.experts->balance_coefficient == 0.0F);
+  std::string balanced(kDeepseekV2Lite);
+  const auto balance = [&](const char* keys) {
+    balanced.insert(balanced.find('{') + 1, keys);
+    return Architecture(read_model(balanced)).layers[1].feed_forward.experts->balance_coefficient;
+  };
+  CHECK(balance("\"output_router_logits\": true,") == 0.0F);  // aux_loss_alpha is not read
+  CHECK(balance("\"router_aux_loss_coef\": 0.02, \"router_z_loss_coef\": 0.001,") == 0.02F);
+  CHECK(read_model(balanced).experts.z_coefficient == 0.001F);
   CHECK_THAT(model_error([] {
                std::string wide(kDeepseekV2Lite);
                return wide.replace(wide.find("\"v_head_dim\": 128"), 17, "\"v_head_dim\": 193");

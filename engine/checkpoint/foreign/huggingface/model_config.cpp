@@ -45,8 +45,12 @@ Json written_anew(const ModelSpec& model) {
   for (const DropoutKey& dropout : family.dropouts) {
     keys[dropout.name] = 0.0;  // a run's, which weights say nothing of
   }
+  if (model.experts.z_coefficient == 0.0F) {
+    keys.erase("router_z_loss_coef");  // which these classes know nothing of
+  }
   // transformers 5 takes no integer for these.
-  for (const char* number : {"initializer_range", "router_aux_loss_coef", "swiglu_limit"}) {
+  for (const char* number :
+       {"initializer_range", "router_aux_loss_coef", "router_z_loss_coef", "swiglu_limit"}) {
     if (keys.contains(number)) {
       keys[number] = keys[number].get<double>();
     }
