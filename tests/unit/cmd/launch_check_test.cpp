@@ -71,6 +71,30 @@ TEST_CASE("what a run would keep on a disk is told, and a folder that cannot hol
                                 Contains("/no/such is not there on this host"));
 }
 
+TEST_CASE("the check tells how a mixture's experts are kept busy", "[cmd][launch][experts]") {
+  if (testing::no_dstrain_here()) return;
+  const auto checked = [](std::vector<std::string> sets) {
+    std::vector<std::string> arguments = {"--num_gpus", "1", "--check", "--offline"};
+    for (const char* const key : {"model_type=mixtral", "num_local_experts=4",
+                                  "num_experts_per_tok=2", "router_aux_loss_coef=0.02"}) {
+      arguments.push_back(std::string("--set=model.") + key);
+    }
+    for (const std::string& set : sets) {
+      arguments.push_back("--set=" + set);
+    }
+    arguments.emplace_back("configs/quickstart.json");
+    Program program = launch(arguments);
+    CHECK(program.wait(kPatience) == 0);
+    return program.out();
+  };
+  CHECK_THAT(checked({}), Contains("experts     4 in a layer, 2 for each token; no balance loss, "
+                                   "since model.output_router_logits is false\n"));
+  CHECK_THAT(checked({"model.output_router_logits=true", "model.router_z_loss_coef=0.001",
+                      "training.expert_capacity_factor=1.25"}),
+             Contains("2 for each token; balance loss × 0.02; z loss × 0.001; tokens beyond 1.25 "
+                      "times an even share are dropped\n"));
+}
+
 TEST_CASE("the check speaks JSON in bytes", "[cmd][launch]") {
   if (testing::no_dstrain_here()) return;
   Program program = launch({"--hostfile", "hostfiles/48-hosts.example", "--num_nodes", "8",
