@@ -249,6 +249,13 @@ TEST_CASE("experts take all tokens, or so many times an even share", "[spec][par
   };
   CHECK(says_no_effect("3"));
   CHECK_FALSE(says_no_effect("2.9"));
+  CHECK_THROWS_WITH(
+      [&] {
+        LoadedConfig shared = load_tiny({mixture[0], mixture[1], "context_parallel.size=2",
+                                         "training.expert_capacity_factor=1"});
+        resolve_config(shared, 2);
+      }(),
+      Contains("experts drop tokens of whole sequences alone"));
   CHECK_THROWS_WITH(resolved("training.mlp_tile_tokens=8"),
                     Contains("8, and the model is a mixture of experts"));
   LoadedConfig dense = load_tiny({"training.expert_capacity_factor=1"});
