@@ -13,6 +13,7 @@
 
 #include <catch2/catch.hpp>
 
+#include "engine/train/make_run_plan.h"
 #include "tests/harness/sweep.h"
 #include "tests/harness/thread_world.h"
 #include "tests/harness/tiny_model.h"
@@ -360,6 +361,27 @@ TEST_CASE("a step of shorter sequences is shared as one that was planned for the
       TinyOptions shared = longest;
       shared.context_parallel = planned.context_parallel = kind.config;
       CHECK(over_ranks(4, shared, train).loss_sum == over_ranks(4, planned, train).loss_sum);
+    }
+  }
+}
+
+/// Each of four holds much less than it would by itself.
+TEST_CASE("a sequence too long for one rank trains on four", "[parity][context]") {
+  TinyOptions alone = whole_sequences(tiny_model(Family::kLlama), false);
+  alone.model->max_positions = alone.sequence = 4096;
+  alone.micro_batch = 1;
+  alone.steps = 2;
+  alone.precision = Precision::kBF16;
+  alone.recompute.granularity = RecomputeGranularity::kFull;
+  alone.mlp_tile_tokens = alone.loss_tile_tokens = 64;
+  const std::int64_t needed = make_run_plan(tiny_config(alone, 1), 1, 0).memory.bytes();
+  for (const Kind& kind : kinds(4)) {
+    CAPTURE(kind.name, needed);
+    TinyOptions shared = alone;
+    shared.context_parallel = kind.config;
+    for (const TinyRun& run : train_ranks(4, shared)) {
+      CHECK(run.arena_bytes == run.plan_bytes);
+      CHECK(run.arena_bytes < needed * 2 / 3);
     }
   }
 }
