@@ -18,6 +18,7 @@
 #include "cmd/rank/rank_threads.h"
 #include "cmd/run_inputs.h"
 #include "engine/base/scratch_folder.h"
+#include "engine/train/fit_choices.h"
 #include "engine/train/memory_estimate.h"
 #include "kernels/cpu/memory_info.h"
 #include "launcher/hosts/host_failure.h"

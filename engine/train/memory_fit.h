@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "engine/config/config_json.h"
-#include "engine/config/offload_config.h"
 #include "engine/train/accelerators.h"
 #include "engine/train/run_plan.h"
 #include "engine/train/step_price.h"
@@ -82,10 +81,6 @@ struct MemoryFit {
 };
 
 MemoryFit examine_fit(const FitQuestion& question);
-
-/// The folder on a host's disk that remedies offload to: the one that the config names, or
-/// /var/tmp, which Linux keeps across restarts.
-std::string disk_folder_for(const OffloadConfig& offload);
 
 /// The bytes of the rank that holds most, overhead included, which examine_fit() compares.
 std::int64_t most_bytes(const Config& config, int world_size, const BytesOf& overhead);

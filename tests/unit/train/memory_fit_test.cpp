@@ -436,13 +436,31 @@ TEST_CASE("traffic that stays within hosts is cheaper", "[train][plan]") {
   CHECK(price({"zero_optimization.mics_shard_size=16"}) == plain);
 }
 
+TEST_CASE("feed-forwards in tiles are a remedy where these have most activations",
+          "[train][plan][recompute]") {
+  const ConfigWith with = config_with(
+      "configs/gpt2-124m.json",
+      {"train_micro_batch_size_per_gpu=8", "train_batch_size=8", "gradient_accumulation_steps=1",
+       "training.device=cpu", "activation_checkpointing.granularity=selective"},
+      1);
+  const std::int64_t needs = fit(with, 1, 65536 * kMiB).bytes;
+  const std::vector<Remedy> remedies = fit(with, 1, needs * 9 / 10).remedies;
+  const auto tiles = std::find_if(remedies.begin(), remedies.end(), [](const Remedy& remedy) {
+    return remedy.overrides == std::vector<std::string>{"training.mlp_tile_tokens=1024"};
+  });
+  REQUIRE(tiles != remedies.end());
+  CHECK(tiles->relative_step_time > 1.0);
+  CHECK(tiles->relative_step_time < 1.15);
+  CHECK(held(with, tiles->overrides, 1) == tiles->bytes);
+}
+
 TEST_CASE("inputs of blocks that fit elsewhere are a remedy on GPUs", "[train][plan][recompute]") {
   const auto remedies_of = [](const char* device) {
     const ConfigWith with =
         config_with("configs/gpt2-124m.json",
                     {"train_micro_batch_size_per_gpu=64", "train_batch_size=64",
                      "gradient_accumulation_steps=1", "activation_checkpointing.granularity=full",
-                     std::string("training.device=") + device},
+                     "training.mlp_tile_tokens=1024", std::string("training.device=") + device},
                     1);
     const std::int64_t needs = fit(with, 1, 65536 * kMiB).bytes;
     // Twelve blocks' inputs are 1152 MiB in 16 bits, of which two stay on the device.
