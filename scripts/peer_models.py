@@ -2,8 +2,12 @@
 random shapes for the scripts that hold the two against each other. Not a program."""
 import torch
 import transformers
+from transformers.models.deepseek_v2 import modeling_deepseek_v2
 
 from peer_baichuan import BaichuanConfig
+
+rotate = modeling_deepseek_v2.apply_rotary_emb  # which fails on f32 of odd strides
+modeling_deepseek_v2.apply_rotary_emb = lambda queries, keys, turns: rotate(queries.contiguous(), keys.contiguous(), turns)
 
 
 def random_model(family, draw, *, attention="eager", **fixed):
@@ -124,27 +128,47 @@ def random_config(family, draw, *, vocab_size=None, positions=None, window=None,
                 intermediate_size=sizes["intermediate_size"], num_attention_heads=heads, **epsilon, **{length: positions},
                 norm_head=draw.random() < 0.5, **tokens)
         case "mixtral":
-            return transformers.MixtralConfig(**sizes, **epsilon, **rope, **head_dim, **experts(draw),
+            return transformers.MixtralConfig(**sizes, **epsilon, **rope, **head_dim, **experts(draw, fewest=2),
                                               num_local_experts=draw.randint(3, 7), sliding_window=some_window)
         case "qwen3_moe":
+            normalised = draw.random() < 0.5
             return transformers.Qwen3MoeConfig(
-                **sizes, **epsilon, **rope, **draw.choice([head_dim, {}]), **attention_bias, **experts(draw),
-                num_experts=draw.randint(3, 7), moe_intermediate_size=draw.randint(5, 40) * shared_by,
-                norm_topk_prob=draw.random() < 0.5, decoder_sparse_step=draw.choice([1, 1, 2]),
+                **sizes, **epsilon, **rope, **draw.choice([head_dim, {}]), **attention_bias,
+                **experts(draw, fewest=1 + normalised), norm_topk_prob=normalised, num_experts=draw.randint(3, 7),
+                moe_intermediate_size=draw.randint(5, 40) * shared_by, decoder_sparse_step=draw.choice([1, 1, 2]),
                 mlp_only_layers=draw.choice([[], [0], [layers - 1]]),
                 use_sliding_window=some_window is not None, sliding_window=window)
         case "olmoe":
-            return transformers.OlmoeConfig(**sizes, **epsilon, **rope, **attention_bias, **experts(draw),
-                                            num_experts=draw.randint(3, 7), norm_topk_prob=draw.random() < 0.5)
+            normalised = draw.random() < 0.5
+            return transformers.OlmoeConfig(**sizes, **epsilon, **rope, **attention_bias,
+                                            **experts(draw, fewest=1 + normalised), norm_topk_prob=normalised,
+                                            num_experts=draw.randint(3, 7))
         case "gpt_oss":
             return transformers.GptOssConfig(**sizes, **epsilon, **rope, **head_dim, **attention_bias, **experts(draw),
                                              num_local_experts=draw.randint(3, 7), swiglu_limit=draw.choice([7.0, 2.5]),
                                              layer_types=draw.choice([None, by_layer]), sliding_window=window)
+        case "deepseek_v2":  # which has heads of one kind, and writes no coefficient of the auxiliary loss itself
+            del sizes["num_key_value_heads"]
+            nope, rotated = draw.randint(3, 12), draw.choice([4, 8])
+            groups, of_each = draw.choice([1, 1, 2, 3]), draw.randint(2, 3)
+            among = draw.randint(1, groups)
+            chosen = experts(draw) | {"num_experts_per_tok": draw.randint(1, min(3, among * of_each))}
+            by_group = dict(topk_method="group_limited_greedy", n_group=groups, topk_group=among) if groups > 1 else {}
+            if rope["rope_parameters"]["rope_type"] == "yarn":
+                rope["rope_parameters"] |= draw.choice([{}, {"mscale": 0.9, "mscale_all_dim": 0.7}])
+            return transformers.DeepseekV2Config(
+                **sizes, **epsilon, **rope, **chosen, **by_group, q_lora_rank=draw.choice([None, draw.randint(5, 20)]),
+                kv_lora_rank=draw.randint(5, 20), qk_nope_head_dim=nope, qk_rope_head_dim=rotated,
+                v_head_dim=draw.randint(3, nope + rotated), n_routed_experts=groups * of_each, n_shared_experts=draw.randint(1, 2),
+                moe_intermediate_size=draw.randint(5, 40) * shared_by, first_k_dense_replace=draw.randint(0, layers - 1),
+                routed_scaling_factor=draw.choice([1.0, 2.5]))
     raise KeyError(family)
 
 
-def experts(draw):
-    return dict(num_experts_per_tok=draw.randint(1, 3), output_router_logits=draw.random() < 0.5,
+def experts(draw, fewest=1):
+    """A share that is divided by itself, as of one expert alone, gets a gradient of rounding in transformers, and AdamW
+    makes whole steps of it: no fewer than two where shares are divided by their sum."""
+    return dict(num_experts_per_tok=draw.randint(fewest, 3), output_router_logits=draw.random() < 0.5,
                 router_aux_loss_coef=draw.choice([0.001, 0.25]))
 
 
@@ -162,8 +186,7 @@ def rotation(draw, positions):
 
 FAMILIES = ["gpt2", "llama", "mistral", "ministral", "qwen2", "qwen3", "olmo2", "olmo3", "smollm3", "phi3",
             "starcoder2", "gemma2", "gemma3_text", "gpt_neox", "opt", "bloom", "baichuan"]
-GENERATED = FAMILIES + ["mixtral", "qwen3_moe", "olmoe"]  # whose training tests/golden holds to transformers
-CONVERTED = GENERATED + ["gpt_oss"]  # likewise
+ALL_FAMILIES = FAMILIES + ["mixtral", "qwen3_moe", "olmoe", "gpt_oss", "deepseek_v2"]  # those with experts too
 
 
 def add_family_option(parser, families=FAMILIES):

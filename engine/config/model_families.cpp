@@ -82,7 +82,7 @@ void take_from_rope_parameters(ConfigDraft& draft,
 }
 
 void check_rotated_part(const ModelSpec& m, const WrittenKeys& written) {
-  if (m.rotated_part == 1.0 && m.head_dim % 2 != 0) {
+  if (m.latent.latent_rank == 0 && m.rotated_part == 1.0 && m.head_dim % 2 != 0) {
     throw_config_error(
         written.where("model.head_dim"), "model.head_dim",
         fmt::format("rotary positions need an even head size, found {}", m.head_dim));

@@ -49,11 +49,13 @@ DSTRAIN_HD float router_weight_factor(const RouterRule& rule, float chosen_sum) 
 }
 
 /// d loss / d score of a chosen expert. Normalised, w_j = scale · s_j / Σ s over the chosen:
-/// (scale · d_j - Σ_i d_i w_i) / Σ s. weighted_sum: Σ_i d_i w_i.
+/// (scale · d_j - Σ_i d_i w_i) / Σ s. weighted_sum: Σ_i d_i w_i. Of one expert, w is the scale
+/// whatever its score, and rounding must not become a gradient, of which Adam makes whole steps.
 DSTRAIN_HD float router_score_gradient(const RouterRule& rule,
                                        float factor,
                                        float weighted_sum,
                                        float d_weight) {
+  if (rule.normalised && rule.per_token == 1) return 0.0F;
   return rule.normalised ? factor * (d_weight - weighted_sum / rule.scale) : factor * d_weight;
 }
 

@@ -44,6 +44,7 @@ const Case kCases[] = {
       .chosen_groups = 2,
       .group_by_two = true}},
     {1, 1, 1, {.per_token = 1, .normalised = true}},
+    {2, 9, 5, {.per_token = 1, .normalised = true, .scale = 2.5F}},
 };
 
 double logsumexp_of(const double* row, std::int64_t experts) {
@@ -313,6 +314,31 @@ TEST_CASE("logits have the gradients of weights, of the auxiliary loss and of th
                  return {run(lab, 0.0, 0.0), run(lab, kBalance, 0.0), run(lab, kBalance, kZ)};
                });
     }
+  }
+}
+
+TEST_CASE("a weight that is normalised by itself has no gradient, not even of rounding",
+          "[ops][experts]") {
+  for (const bool sigmoid : {false, true}) {
+    const Case c{4, 25, 6, {.per_token = 1, .sigmoid = sigmoid, .normalised = true, .scale = 2.5F}};
+    const Values logits = logits_for(c, 3);
+    const Values d_weights = rounded_to(DType::kF32, random_values(c.slots(), 4));
+    conforms({{"d_logits", Values(logits.size(), 0.0), 0.0, 0.0}},
+             [&](Lab& lab) -> std::vector<Values> {
+               const Routed routed = choose(lab, c, logits, {});
+               const Tensor d_logits = lab.unset(DType::kF32, {c.tokens(), c.experts});
+               lab.ops().choose_experts_backward(
+                   {.rule = c.rule,
+                    .logits_NE = routed.logits,
+                    .logsumexp_N = routed.logsumexp,
+                    .chosen_NK = routed.chosen,
+                    .weights_NK = routed.weights,
+                    .d_weights_NK = lab.put(d_weights, DType::kF32, {c.tokens(), 1}),
+                    .counts_BE = counts_on(lab, c, routed, {}),
+                    .d_logits_NE = d_logits},
+                   lab.stream());
+               return {lab.get(d_logits)};
+             });
   }
 }
 

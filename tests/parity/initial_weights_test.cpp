@@ -2,14 +2,20 @@
 // layout, and never look at the weights again once they have a checkpoint.
 #include "engine/train/initial_weights.h"
 
+#include <algorithm>
+#include <cmath>
 #include <filesystem>
+#include <functional>
 #include <map>
+#include <numeric>
+#include <regex>
 
 #include <catch2/catch.hpp>
 
 #include "engine/checkpoint/checkpoint_writer.h"
 #include "engine/checkpoint/conversion.h"
 #include "engine/checkpoint/model_tensors.h"
+#include "engine/model/init.h"
 #include "engine/train/make_run_plan.h"
 #include "tests/harness/golden_model.h"
 #include "tests/harness/resumable_run.h"
@@ -85,7 +91,19 @@ TEST_CASE("a run that starts from a Hugging Face folder has PyTorch's losses, in
              6,
              {{"train_micro_batch_size_per_gpu", 4},
               {"tensor_parallel", {{"size", 3}, {"sequence_parallel", true}}},
-              {"zero_optimization", {{"stage", 3}}}}});
+              {"zero_optimization", {{"stage", 3}}}}},
+      // Each rank reads the experts that are its own, or its part of all.
+      Layout{"deepseek-v2-lite-tiny",
+             2,
+             {{"train_micro_batch_size_per_gpu", 1},
+              {"expert_parallel", {{"size", 2}}},
+              {"zero_optimization", {{"stage", 3}}}}},
+      Layout{"gpt-oss-tiny",
+             4,
+             {{"train_micro_batch_size_per_gpu", 1},
+              {"tensor_parallel", {{"size", 2}}},
+              {"expert_parallel", {{"size", 2}}},
+              {"zero_optimization", {{"stage", 1}}}}});
   INFO(layout.model << " on " << layout.ranks << " ranks");
   const GoldenModel golden(layout.model);
   json changes = layout.changes;
@@ -106,7 +124,10 @@ TEST_CASE("the list of a model's tensors is what the layers declare", "[parity][
                                tiny_config({.family = Family::kLlama, .tied = true}, 1),
                                tiny_config({.family = Family::kLlama, .tied = false}, 1),
                                GoldenModel("qwen2-tiny").config("fp32").config,
-                               GoldenModel("llama-tiny").config("fp32").config}) {
+                               GoldenModel("llama-tiny").config("fp32").config,
+                               GoldenModel("qwen3-moe-tiny").config("fp32").config,
+                               GoldenModel("gpt-oss-tiny").config("fp32").config,
+                               GoldenModel("deepseek-v2-lite-tiny").config("fp32").config}) {
     INFO(config.model.model_type);
     std::map<std::string, Shape> declared;
     const RunPlan plan = make_run_plan(config, 1, 0);
@@ -120,6 +141,49 @@ TEST_CASE("the list of a model's tensors is what the layers declare", "[parity][
       listed.emplace(tensor.name, tensor.shape);
     }
     CHECK(listed == declared);
+  }
+}
+
+/// A tensor's name without what numbers its block and its expert.
+std::string kind_of(const std::string& name) {
+  static const std::regex kNumber(R"(\.[0-9]+\b)");
+  return std::regex_replace(name, kNumber, "");
+}
+
+/// transformers' _init_weights of these families: all that is no norm and no bias is drawn with
+/// initializer_range, and so is the bias of gpt-oss's routers; other biases are 0, norms 1.
+TEST_CASE("experts, routers, sinks and latents start as in transformers' classes", "[parity]") {
+  const auto* const model = GENERATE("mixtral-tiny", "qwen3-moe-tiny", "olmoe-tiny", "gpt-oss-tiny",
+                                     "deepseek-v2-tiny", "deepseek-v2-lite-tiny");
+  Config config = GoldenModel(model).config("fp32").config;
+  config.model.initializer_range = 0.07F;
+  const RunPlan plan = make_run_plan(config, 1, 0);
+  std::map<std::string, std::vector<double>> drawn;
+  for (const UnitDecl& unit : plan.blueprint.units()) {
+    for (const ParamDecl& param : unit.params) {
+      INFO(model << ": " << param.name);
+      std::vector<float> values(static_cast<std::size_t>(param.shape.numel()));
+      initial_values(param, 1234, 0, values, 1);
+      if (param.name.ends_with("norm.weight")) {
+        CHECK(values == std::vector<float>(values.size(), 1.0F));
+      } else if (param.name.ends_with(".bias") && !param.name.ends_with("router.bias")) {
+        CHECK(values == std::vector<float>(values.size(), 0.0F));
+      } else {
+        std::vector<double>& all = drawn[kind_of(param.name)];
+        all.insert(all.end(), values.begin(), values.end());
+      }
+    }
+  }
+  for (const auto& [kind, values] : drawn) {
+    INFO(model << ": " << kind << ", " << values.size() << " numbers");
+    // Of a sum of n squares of standard normal numbers the deviation is √(2n).
+    const auto n = static_cast<double>(values.size());
+    const double sum = std::accumulate(values.begin(), values.end(), 0.0) / 0.07;
+    const double squares =
+        std::inner_product(values.begin(), values.end(), values.begin(), 0.0) / (0.07 * 0.07);
+    CHECK(std::abs(sum) < 5.0 * std::sqrt(n));
+    CHECK(std::abs(squares - n) < 5.0 * std::sqrt(2.0 * n));
+    CHECK(std::adjacent_find(values.begin(), values.end(), std::not_equal_to<>()) != values.end());
   }
 }
 

@@ -17,6 +17,7 @@ class List {
     weight.name = name + ".weight";
     weight.shape = {width};
     weight.mean = 1.0F - weight_offset(kind);
+    weight.deviation = 0.0F;
     weight.decays = false;
     tensors_.push_back(weight);
     if (kind == NormKind::kLayerNorm) {
@@ -34,9 +35,13 @@ class List {
   }
   /// Adds the bias of a matrix of that kind. That of Cut::kColumns is added to a sum over ranks, so
   /// that every rank sees its whole gradient.
-  void add_bias(const std::string& name, std::int64_t outputs, const TensorDecl& kind) {
+  void add_bias(const std::string& name,
+                std::int64_t outputs,
+                const TensorDecl& kind,
+                float deviation = 0.0F) {
     tensors_.push_back({.name = name + ".bias",
                         .shape = {outputs},
+                        .deviation = deviation,
                         .decays = false,
                         .of_expert = kind.of_expert,
                         .cut = kind.cut == Cut::kColumns ? Cut::kWhole : kind.cut,
@@ -137,8 +142,11 @@ void add_experts(List& list,
                  const LayerSpec& layer,
                  const ExpertsSpec& experts) {
   const FeedForwardSpec& mlp = layer.feed_forward;
-  list.add_linear(name + "router", {experts.count, width}, experts.router_bias,
-                  {.deviation = layer.deviation, .gradient_of_copy = GradientOfCopy::kOfMyShare});
+  const TensorDecl router{.deviation = layer.deviation,
+                          .gradient_of_copy = GradientOfCopy::kOfMyShare};
+  list.add_matrix(name + "router", {experts.count, width}, router);
+  // Unlike others, it starts drawn in transformers' class.
+  if (experts.router_bias) list.add_bias(name + "router", experts.count, router, layer.deviation);
   const TensorDecl inner{.deviation = layer.deviation, .of_expert = true, .cut = Cut::kRows};
   const TensorDecl outer{
       .deviation = layer.residual_deviation, .of_expert = true, .cut = Cut::kColumns};

@@ -3,6 +3,7 @@
 #include "engine/checkpoint/conversion.h"
 
 #include <fstream>
+#include <tuple>
 
 #include <nlohmann/json.hpp>
 
@@ -162,14 +163,17 @@ TEST_CASE("a config.json is written for a model that never had one", "[checkpoin
 }
 
 TEST_CASE("a number that transformers takes with a point alone has one", "[checkpoint]") {
+  const auto [from, key, value] =
+      GENERATE(std::tuple("huggingface/gpt-oss-bf16", "swiglu_limit", 7.0),
+               std::tuple("deepseek-v2-tiny", "routed_scaling_factor", 1.0));
   const ScratchFolder folder;
   const fs::path ours = folder.path() / "ours";
-  REQUIRE(convert_checkpoint({.from = kGolden / "gpt-oss-bf16", .to = ours}, {}));
+  REQUIRE(convert_checkpoint({.from = fs::path("tests/golden") / from, .to = ours}, {}));
   fs::remove(ours / "config.json");
   REQUIRE(convert_checkpoint({.from = ours, .to = folder.path() / "back"}, {}));
   const auto config = read_json(folder.path() / "back" / "config.json");
-  CHECK(config["swiglu_limit"].is_number_float());
-  CHECK(config["swiglu_limit"] == 7.0);
+  CHECK(config[key].is_number_float());
+  CHECK(config[key] == value);
 }
 
 TEST_CASE("latents and experts beside one for every token go there and back, bit for bit",

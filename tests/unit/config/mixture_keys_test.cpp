@@ -149,6 +149,12 @@ TEST_CASE("DeepSeek-V2-Lite is what its keys say", "[spec][model]") {
   CHECK(balance("\"output_router_logits\": true,") == 0.0F);  // aux_loss_alpha is not read
   CHECK(balance("\"router_aux_loss_coef\": 0.02, \"router_z_loss_coef\": 0.001,") == 0.02F);
   CHECK(read_model(balanced).experts.z_coefficient == 0.001F);
+  std::string odd(kDeepseekV2Lite);  // only the part that rotates needs pairs
+  odd.replace(odd.find("\"qk_nope_head_dim\": 128"), 23, "\"qk_nope_head_dim\": 127");
+  CHECK(Architecture(read_model(odd)).layers[0].attention.head_dim == 191);
+  odd.replace(odd.find("\"qk_rope_head_dim\": 64"), 22, "\"qk_rope_head_dim\": 63");
+  CHECK_THAT(model_error(odd), Catch::Contains("model.qk_rope_head_dim: rotary positions need an "
+                                               "even number, found 63"));
   CHECK_THAT(model_error([] {
                std::string wide(kDeepseekV2Lite);
                return wide.replace(wide.find("\"v_head_dim\": 128"), 17, "\"v_head_dim\": 193");

@@ -49,8 +49,8 @@ Json written_anew(const ModelSpec& model) {
     keys.erase("router_z_loss_coef");  // which these classes know nothing of
   }
   // transformers 5 takes no integer for these.
-  for (const char* number :
-       {"initializer_range", "router_aux_loss_coef", "router_z_loss_coef", "swiglu_limit"}) {
+  for (const char* number : {"initializer_range", "router_aux_loss_coef", "router_z_loss_coef",
+                             "swiglu_limit", "routed_scaling_factor"}) {
     if (keys.contains(number)) {
       keys[number] = keys[number].get<double>();
     }
