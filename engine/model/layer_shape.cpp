@@ -28,6 +28,9 @@ TensorShare rows_of(const TensorDecl& tensor, std::int64_t first, std::int64_t r
 }  // namespace
 
 TensorShare TensorShape::share_of(const TensorDecl& tensor) const {
+  if (streams > 1) {
+    return {.copies = streams, .copy = stream, .partial_gradient = true};
+  }
   switch (tensor.cut) {
     case Cut::kWhole: {
       const bool is_part =
@@ -58,6 +61,14 @@ TensorShare TensorShape::share_of(const TensorDecl& tensor) const {
 
 int TensorShape::copies_of_heads(std::int64_t heads) const {
   return heads == 0 ? 1 : static_cast<int>(std::max<std::int64_t>(1, ranks / heads));
+}
+
+LayerShape LayerShape::of_own_tokens() const {
+  check(tensor.sequence_parallel && tokens() % tensor.ranks == 0,
+        "{} ranks without tokens of their own", tensor.ranks);
+  LayerShape own = *this;
+  own.tensor = {.streams = tensor.ranks, .stream = tensor.rank};
+  return own;
 }
 
 const TensorDecl& LayerShape::tensor_named(const std::string& name) const {
