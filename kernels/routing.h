@@ -25,9 +25,16 @@ struct ExpertChoice {
 
 /// How sequences of T tokens lie in rows: chunk by chunk, and in a chunk sequence by sequence. What
 /// is counted by sequence is then counted by chunk of each, so that B is the chunks of all.
+///
+/// Where the rows are divided once more, among neighbouring ranks, in `parts` of which this one has
+/// `part`, a chunk is counted in so many `pieces` that none lies in two parts. B is then the pieces
+/// here, and counts of all ranks have those of every part, in the order of the rows.
 struct SequenceChunks {
   std::int64_t chunks = 1;  ///< of each sequence here
   std::int64_t ranks = 1;   ///< that have as many tokens each of every sequence
+  std::int64_t pieces = 1;  ///< of each chunk
+  std::int64_t parts = 1;
+  std::int64_t part = 0;
 };
 
 /// How busy experts are, sequence by sequence.
@@ -40,7 +47,8 @@ struct ExpertLoad {
   /// f32, whose sum over the chunks and ranks of a sequence is E · f · P; f: counts / T, P: the
   /// mean of the softmax; optional.
   Tensor balance_BE;
-  ConstTensor ranks_counts_BE;  ///< i32, for f: of all ranks together; optional where one has all
+  /// i32 [parts · B, E], for f: of all ranks together; optional where one has all
+  ConstTensor ranks_counts_BE;
   SequenceChunks sequences;
 };
 
@@ -53,7 +61,7 @@ struct ExpertChoiceBackward {
   ConstTensor chosen_NK;
   ConstTensor weights_NK;
   ConstTensor d_weights_NK;  ///< f32
-  ConstTensor counts_BE;     ///< i32, of all ranks together
+  ConstTensor counts_BE;     ///< i32 [parts · B, E], of all ranks together
   SequenceChunks sequences;
   float balance_scale = 0.0F;
   float z_scale = 0.0F;

@@ -13,9 +13,11 @@ struct RouterSizes {
   std::int64_t tokens;   ///< N
   std::int64_t experts;  ///< E
   // 0 where sequences do not matter:
-  std::int64_t chunk = 0;  ///< tokens of a chunk of a sequence
+  std::int64_t chunk = 0;  ///< tokens of what is counted together: a piece of a sequence's chunk
   std::int64_t sequences = 0;
   std::int64_t chunks = 0;  ///< of each sequence
+  std::int64_t pieces = 0;  ///< of each chunk
+  std::int64_t first = 0;   ///< this rank's first piece, among those of all parts
   std::int64_t length = 0;  ///< T, those of other ranks included
 };
 
@@ -54,26 +56,32 @@ inline std::int64_t expect_counts(const ConstTensor& counts_BE,
   return tokens == 0 ? 0 : tokens / sequences;
 }
 
-/// Adds how sequences lie to the sizes.
-inline void expect_sequences(const SequenceChunks& of,
-                             const ConstTensor& counts_BE,
-                             RouterSizes& sizes) {
-  const std::int64_t all = as_matrix(counts_BE).rows;
-  check(of.chunks >= 1 && of.ranks >= 1 && all % of.chunks == 0,
-        "experts: {} chunks of sequences, {} of each, over {} ranks", all, of.chunks, of.ranks);
-  sizes.chunk = expect_counts(counts_BE, sizes.tokens, sizes.experts);
-  sizes.sequences = all / of.chunks;
+/// Adds how sequences lie to the sizes. `pieces` are those of this rank.
+inline void expect_sequences(const SequenceChunks& of, std::int64_t pieces, RouterSizes& sizes) {
+  const std::int64_t all = pieces * of.parts;
+  check(of.chunks >= 1 && of.ranks >= 1 && of.pieces >= 1 && all % (of.chunks * of.pieces) == 0,
+        "experts: {} chunks of sequences in {} pieces, {} of each, over {} ranks", all, of.pieces,
+        of.chunks, of.ranks);
+  check(0 <= of.part && of.part < of.parts, "experts: part {} of {}", of.part, of.parts);
+  check(sizes.tokens == 0 || (pieces > 0 && sizes.tokens % pieces == 0),
+        "experts: {} tokens in {} pieces of sequences", sizes.tokens, pieces);
+  sizes.chunk = sizes.tokens == 0 ? 0 : sizes.tokens / pieces;
+  sizes.sequences = all / (of.chunks * of.pieces);
   sizes.chunks = of.chunks;
-  sizes.length = sizes.chunk * of.chunks * of.ranks;
+  sizes.pieces = of.pieces;
+  sizes.first = of.part * pieces;
+  sizes.length = sizes.chunk * of.pieces * of.chunks * of.ranks;
 }
 
 inline RouterSizes expect_load(const ExpertLoad& load) {
   RouterSizes sizes = expect_router(load.rule, load.logits_NE, load.logsumexp_N, load.chosen_NK);
-  expect_sequences(load.sequences, load.counts_BE, sizes);
+  const SequenceChunks& of = load.sequences;
+  expect_counts(load.counts_BE, sizes.tokens, sizes.experts);
+  expect_sequences(of, as_matrix(load.counts_BE).rows, sizes);
   expect_optional(load.balance_BE, "experts: balance", DType::kF32, load.counts_BE.numel());
   expect_optional(load.ranks_counts_BE, "experts: counts of all ranks", DType::kI32,
-                  load.counts_BE.numel());
-  const bool is_whole = load.sequences.chunks == 1 && load.sequences.ranks == 1;
+                  load.counts_BE.numel() * of.parts);
+  const bool is_whole = of.chunks == 1 && of.ranks == 1 && of.pieces == 1;
   check(is_whole || load.balance_BE.empty() || !load.ranks_counts_BE.empty(),
         "experts: the balance of parts of sequences without the counts of all ranks");
   return sizes;
@@ -87,7 +95,11 @@ inline RouterSizes expect_choice_backward(const ExpertChoiceBackward& back) {
   expect_compute_dtype(back.d_logits_NE.dtype(), "router: gradients of logits");
   expect(back.d_logits_NE, "router: gradients of logits", back.d_logits_NE.dtype(),
          back.logits_NE.numel());
-  expect_sequences(back.sequences, back.counts_BE, sizes);
+  const std::int64_t pieces = as_matrix(back.counts_BE).rows;
+  expect(back.counts_BE, "experts: counts of all ranks", DType::kI32, pieces * sizes.experts);
+  check(back.sequences.parts >= 1 && pieces % back.sequences.parts == 0,
+        "experts: counts of {} pieces of sequences in {} parts", pieces, back.sequences.parts);
+  expect_sequences(back.sequences, pieces / back.sequences.parts, sizes);
   return sizes;
 }
 

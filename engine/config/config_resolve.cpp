@@ -204,8 +204,8 @@ void resolve_config(LoadedConfig& loaded,
     problems.attempt([&] { resolve_fp8(loaded, origins); });
   }
   if (!problems.spoil_any({"model", "fp8", "context_parallel", "training.cuda_graphs",
-                           "expert_parallel", "zero_optimization", "optimizer.type",
-                           "gradient_compression"})) {
+                           "expert_parallel", "expert_tensor_parallel_size", "tensor_parallel",
+                           "zero_optimization", "optimizer.type", "gradient_compression"})) {
     problems.attempt([&] {
       resolve_experts(loaded, data_parallel ? std::optional(same_parameters) : std::nullopt,
                       origins);

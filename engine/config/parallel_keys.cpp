@@ -152,6 +152,9 @@ std::vector<Key> parallel_keys() {
       also_called(
           kExpertParallel.field("size", between(1, kMostRanks), &ExpertParallelConfig::size),
           {"expert_parallel.expert_model_parallel_size", "expert_model_parallel_size"}),
+      also_called(null_is_default(kExpertParallel.field("tensor_size", between(1, kMostRanks),
+                                                        &ExpertParallelConfig::tensor_size)),
+                  {"expert_parallel.expert_tensor_parallel_size", "expert_tensor_parallel_size"}),
 
       tensor_parallel_size(),
       kTensorParallel.field("sequence_parallel", {}, &TensorParallelConfig::sequence_parallel),

@@ -10,11 +10,25 @@ namespace dstrain {
 namespace {
 
 constexpr const char* kSize = "expert_parallel.size";
+constexpr const char* kTensorSize = "expert_parallel.tensor_size";
 constexpr const char* kCapacity = "training.expert_capacity_factor";
+
+/// Whether tensor-parallel ranks each have whole experts, for tokens of their own.
+bool have_own_tokens(const Config& config) {
+  return config.expert_parallel.tensor_ranks(config.tensor_parallel.size) <
+         config.tensor_parallel.size;
+}
 
 /// Refuses the keys whose traffic knows one group of ranks: experts have a group of their own.
 void check_neighbours(const Config& config, Origins& origins) {
   const auto refuse = [&](const char* path, const std::string& what) {
+    if (config.expert_parallel.size == 1) {
+      throw_config_error(origins[kTensorSize], kTensorSize,
+                         fmt::format("1, with tensor_parallel.size {}, and {} {}: whole experts "
+                                     "beside layers in parts do not go with that in this version; "
+                                     "leave one of the two out",
+                                     config.tensor_parallel.size, path, what));
+    }
     throw_config_error(origins[kSize], kSize,
                        fmt::format("{}, and {} {}: experts of other ranks do not go with that in "
                                    "this version; expected 1, or leave {} out",
@@ -32,6 +46,31 @@ void check_neighbours(const Config& config, Origins& origins) {
   if (config.zero.shard_ranks > 0) refuse("zero_optimization.mics_shard_size", "is set");
   if (config.zero.quantized_gradients) {
     refuse("zero_optimization.zero_quantized_gradients", "is set");
+  }
+}
+
+void check_tensor_size(const Config& config, Origins& origins) {
+  const std::optional<int> written = config.expert_parallel.tensor_size;
+  const int ranks = config.tensor_parallel.size;
+  if (!written || *written == ranks) return;
+  if (*written != 1) {
+    throw_config_error(
+        origins[kTensorSize], kTensorSize,
+        ranks == 1 ? fmt::format("{}, with tensor_parallel.size 1: expected 1", *written)
+                   : fmt::format("{}, with tensor_parallel.size {}: in this version expected "
+                                 "1, for whole experts, or {}, for as many parts",
+                                 *written, ranks, ranks),
+        {{ConfigEdit::Kind::kSet, kTensorSize, "1"}});
+  }
+  if (!config.tensor_parallel.sequence_parallel) {
+    throw_config_error(
+        origins[kTensorSize], kTensorSize,
+        fmt::format(
+            "1, with tensor_parallel.size {}: whole experts take the tokens that a rank has "
+            "of its own, and it has some with tensor_parallel.sequence_parallel: expected "
+            "that, or {}",
+            ranks, ranks),
+        {{ConfigEdit::Kind::kSet, "tensor_parallel.sequence_parallel", "true"}});
   }
 }
 
@@ -59,6 +98,13 @@ void check_capacity(LoadedConfig& loaded, Origins& origins) {
   const Config& config = loaded.config;
   const std::optional<double> factor = config.training.expert_capacity_factor;
   if (!factor) return;
+  if (have_own_tokens(config)) {
+    throw_config_error(
+        origins[kCapacity], kCapacity,
+        fmt::format("{}, with {} 1 and tensor_parallel.size {}: experts drop tokens of whole "
+                    "sequences alone in this version; leave one of the two out",
+                    *factor, kTensorSize, config.tensor_parallel.size));
+  }
   if (config.context_parallel.size > 1) {
     throw_config_error(
         origins[kCapacity], kCapacity,
@@ -84,6 +130,10 @@ void resolve_experts(LoadedConfig& loaded,
       throw_config_error(
           origins[kSize], kSize,
           fmt::format("{}, and the model has no experts: expected 1", config.expert_parallel.size));
+    }
+    if (const auto size = config.expert_parallel.tensor_size) {
+      throw_config_error(origins[kTensorSize], kTensorSize,
+                         fmt::format("{}, and the model has no experts: leave it out", *size));
     }
     if (const auto factor = config.training.expert_capacity_factor) {
       throw_config_error(origins[kCapacity], kCapacity,
@@ -111,9 +161,13 @@ void resolve_experts(LoadedConfig& loaded,
                     "time in this version: leave it out",
                     *tile));
   }
+  check_tensor_size(config, origins);
   check_capacity(loaded, origins);
-  if (config.expert_parallel.size > 1) {
-    if (same_parameters) check_ranks(config, *same_parameters, origins);
+  if (config.expert_parallel.size > 1 && same_parameters) {
+    const int others = have_own_tokens(config) ? config.tensor_parallel.size : 1;
+    check_ranks(config, *same_parameters * others, origins);
+  }
+  if (config.expert_parallel.size > 1 || have_own_tokens(config)) {
     check_neighbours(config, origins);
   }
 }

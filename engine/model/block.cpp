@@ -19,7 +19,13 @@ Block Block::declare(const LayerShape& shape, const std::string& name, Blueprint
                                     : BranchNorm::declare(shape, name + ".mlp", Origin::kHandedOn,
                                                           DropoutSite::kMlpBranch, blueprint);
   if (shape.layer.feed_forward.experts) {
-    block.mlp_ = Experts::declare(shape, name + ".mlp", blueprint);
+    block.own_tokens_ = shape.experts.own_tokens;
+    check(!block.own_tokens_ || !block.parallel_, "halves side by side of other tokens");
+    if (block.own_tokens_) {
+      block.mlp_norm_.set_own_tokens();
+    }
+    block.mlp_ = Experts::declare(block.own_tokens_ ? shape.of_own_tokens() : shape, name + ".mlp",
+                                  blueprint);
   } else {
     block.mlp_ = Mlp::declare(shape, name + ".mlp", blueprint);
   }
@@ -90,11 +96,17 @@ void Block::attend(const LayerContext& context, int slot) const {
                   attention_norm_.end(context, slot, out));
 }
 
+ConstTensor Block::enter_feed_forward(const LayerContext& context, int slot) const {
+  const ConstTensor in = mlp_norm_.input(context, slot);
+  return own_tokens_ ? in
+                     : context.tensor_parallel.enter(in, context.optional_buffer(gathered_),
+                                                     context.compute);
+}
+
 ConstTensor Block::feed_forward(const LayerContext& context, int slot) const {
-  const TensorParallel& tensor = context.tensor_parallel;
-  const Tensor out = mlp_norm_.result(context, slot, context.activation(mlp_out_, slot));
-  const ConstTensor in = tensor.enter(mlp_norm_.input(context, slot),
-                                      context.optional_buffer(gathered_), context.compute);
+  const ConstTensor in = enter_feed_forward(context, slot);
+  const Tensor place = context.activation(mlp_out_, slot).rows(0, in.dim(0));
+  const Tensor out = mlp_norm_.result(context, slot, place);
   std::visit([&](const auto& mlp) { mlp.forward(context, slot, in, out); }, mlp_);
   if (parallel_) {  // what ranks have parts of is then summed over them once
     context.ops.add(out, context.activation(attention_out_, slot), out, context.compute);
@@ -119,8 +131,7 @@ void Block::recompute(const LayerContext& context, int slot) const {
         static_cast<void>(feed_forward(context, slot));
       } else {
         // The product after it is not computed: no backward reads the block's output.
-        const ConstTensor in = context.tensor_parallel.enter(
-            mlp_norm_.input(context, slot), context.optional_buffer(gathered_), context.compute);
+        const ConstTensor in = enter_feed_forward(context, slot);
         std::visit([&](const auto& mlp) { mlp.expand(context, slot, in); }, mlp_);
       }
       break;
@@ -139,8 +150,15 @@ void Block::backward(const LayerContext& context,
   const TensorParallel& tensor = context.tensor_parallel;
   Stream& compute = context.compute;
   const Tensor d_norm = context.buffer(d_norm_);
-  const auto back_through = [&](const BranchNorm& norm, const auto& branch) {
+  const auto back_through = [&](const BranchNorm& norm, const auto& branch, bool own_tokens) {
     const ConstTensor d_result = norm.end_backward(context, slot, d_residual, gradients);
+    if (own_tokens) {
+      const ConstTensor in = norm.input(context, slot);
+      const Tensor d_in = d_norm.rows(0, in.dim(0));
+      branch.backward(context, slot, d_result, in, d_in, gradients);
+      norm.begin_backward(context, slot, d_in, d_residual, gradients);
+      return;
+    }
     branch.backward(
         context, slot,
         tensor.leave_backward(d_result, context.optional_buffer(d_gathered_), compute),
@@ -149,8 +167,8 @@ void Block::backward(const LayerContext& context,
     norm.begin_backward(context, slot, tensor.enter_backward(d_norm, compute), d_residual,
                         gradients);
   };
-  std::visit([&](const auto& mlp) { back_through(mlp_norm_, mlp); }, mlp_);
-  back_through(attention_norm_, attention_);
+  std::visit([&](const auto& mlp) { back_through(mlp_norm_, mlp, own_tokens_); }, mlp_);
+  back_through(attention_norm_, attention_, false);
 }
 
 // Both branches read the gradient of their sum before the gradient through either is added to it.

@@ -65,6 +65,8 @@ class Block {
   [[nodiscard]] Tensor handed_on_stream(const LayerContext& context, int slot) const;
   /// Computes from what attention reads to what the feed-forward reads.
   void attend(const LayerContext& context, int slot) const;
+  /// What the feed-forward reads.
+  [[nodiscard]] ConstTensor enter_feed_forward(const LayerContext& context, int slot) const;
   /// Computes from there to what the block adds to the stream.
   [[nodiscard]] ConstTensor feed_forward(const LayerContext& context, int slot) const;
   /// The backward() of branches that stand side by side.
@@ -77,6 +79,7 @@ class Block {
 
   RecomputeGranularity recompute_ = RecomputeGranularity::kNone;
   bool parallel_ = false;
+  bool own_tokens_ = false;  // ExpertShape::own_tokens, where there are experts
   KeptInput kept_input_;
   BranchNorm attention_norm_;
   Attention attention_;

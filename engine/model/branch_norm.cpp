@@ -74,20 +74,23 @@ ConstTensor BranchNorm::input(const LayerContext& context, int slot) const {
 }
 
 Tensor BranchNorm::result(const LayerContext& context, int slot, Tensor scratch) const {
-  const bool in_place = has_after_ && !context.tensor_parallel.splits_tokens();
+  const bool in_place = has_after_ && (own_tokens_ || !context.tensor_parallel.splits_tokens());
   return in_place ? after_.residual(context, slot) : scratch;
 }
 
 ConstTensor BranchNorm::end(const LayerContext& context, int slot, Tensor result) const {
   if (!has_after_) {
-    const Tensor whole = context.tensor_parallel.leave(result, context.compute);
+    const Tensor whole =
+        own_tokens_ ? result : context.tensor_parallel.leave(result, context.compute);
     if (dropout_.drops()) {
       dropout_.apply(context, slot, whole, whole);
     }
     return whole;
   }
   const Tensor whole = after_.residual(context, slot);
-  context.tensor_parallel.leave_into(result, whole, context.compute);
+  if (!own_tokens_) {
+    context.tensor_parallel.leave_into(result, whole, context.compute);
+  }
   after_.forward(context, slot, whole, {});
   return after_.output(context, slot);
 }

@@ -33,6 +33,10 @@ class BranchNorm {
                                    const std::string& name,
                                    Blueprint& blueprint);
 
+  /// Says that each rank computes the branch alone, for the tokens of its own stream: results are
+  /// whole.
+  void set_own_tokens() { own_tokens_ = true; }
+
   /// x + delta: what this half adds its result to.
   [[nodiscard]] Tensor stream(const LayerContext& context, int slot) const;
   /// Computes stream() and input(). Without a delta, x is stream() itself, already filled.
@@ -67,6 +71,7 @@ class BranchNorm {
  private:
   bool has_before_ = true;
   bool has_after_ = false;
+  bool own_tokens_ = false;
   Norm before_;  // of the stream
   Norm after_;   // of the branch's result
   StreamDropout dropout_;

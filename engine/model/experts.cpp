@@ -44,11 +44,11 @@ Experts Experts::declare(const LayerShape& shape, const std::string& name, Bluep
   layer.block_ = shape.block;
   layer.batch_ = shape.batch;
   layer.context_ = shape.context;
-  layer.sequences_ = {.chunks = shape.context.chunks(), .ranks = shape.context.ranks()};
+  layer.divide_sequences(shape);
   layer.capacity_ = expert_capacity(shape);
-  check(layer.capacity_ == 0 || shape.context.ranks() == 1,
+  check(layer.capacity_ == 0 || (shape.context.ranks() == 1 && shape.tensor.streams == 1),
         "experts of {} tokens of sequences that {} ranks share", layer.capacity_,
-        shape.context.ranks());
+        shape.context.ranks() * shape.tensor.streams);
   layer.activation_ = spec.activation;
   layer.limit_ = spec.limit;
   layer.gated_ = spec.gated;
@@ -63,9 +63,11 @@ Experts Experts::declare(const LayerShape& shape, const std::string& name, Bluep
   const ExpertShape& ranks = shape.experts;
   layer.own_ = layer.spec_.count / ranks.ranks;
   layer.router_ = Linear::declare(shape, {name + ".router"}, blueprint);
-  if (ranks.ranks > 1) {
+  if (ranks.apart()) {
     layer.unit_ =
         blueprint.add_unit_beside(name.substr(0, name.rfind('.')) + ".experts", Axis::kExpertData);
+  }
+  if (ranks.ranks > 1) {
     layer.exchange_ = ExpertExchange::declare(shape, name + ".experts", blueprint);
   }
   layer.declare_matrices(shape, name + ".experts.", layer.own_ * ranks.rank, blueprint);
@@ -85,7 +87,7 @@ Experts Experts::declare(const LayerShape& shape, const std::string& name, Bluep
   layer.logsumexp_ = keep("logsumexp", {tokens}, DType::kF32, Origin::kProduct);
   layer.chosen_ = keep("chosen", {tokens, per_token}, DType::kI32, Origin::kProduct);
   layer.weights_ = keep("weights", {tokens, per_token}, DType::kF32, Origin::kProduct);
-  const Shape counts{shape.batch * shape.context.chunks(), experts};
+  const Shape counts{layer.pieces_, experts};
   layer.counts_ = keep("counts", counts, DType::kI32, Origin::kProduct);
   layer.num_rows_ = keep("num_rows", {experts}, DType::kI32, Origin::kProduct);
   layer.slots_ = keep("slots", {chosen}, DType::kI32, Origin::kProduct);
@@ -114,14 +116,28 @@ Experts Experts::declare(const LayerShape& shape, const std::string& name, Bluep
     layer.losses_ = shape.add_backward_buffer(
         blueprint, {name + ".experts/losses", {2}, DType::kF64, Lifetime::kConstant});
   }
-  if (layer.spec_.balance_coefficient != 0.0F && shape.context.ranks() > 1) {
-    layer.ranks_counts_ = d_scratch("counts_of_ranks", counts, DType::kI32);
+  if (layer.spec_.balance_coefficient != 0.0F && shape.context.ranks() * shape.tensor.streams > 1) {
+    const Shape of_ranks{layer.pieces_ * layer.sequences_.parts, experts};
+    layer.ranks_counts_ = d_scratch("counts_of_ranks", of_ranks, DType::kI32);
   }
   if (layer.spec_.shared_width > 0) {
     layer.shared_ = Mlp::declare(shape_of_shared(shape), name + ".shared", blueprint);
     layer.d_shared_ = d_scratch("d_shared", {tokens, shape.model.hidden_size}, shape.compute);
   }
   return layer;
+}
+
+// A rank's share of the rows, B · chunks / parts chunks, is whole pieces where a chunk has parts /
+// gcd(B · chunks, parts) of them.
+void Experts::divide_sequences(const LayerShape& shape) {
+  const std::int64_t chunks = shape.batch * shape.context.chunks();
+  const std::int64_t parts = shape.tensor.streams;
+  sequences_ = {.chunks = shape.context.chunks(),
+                .ranks = shape.context.ranks(),
+                .pieces = parts / std::gcd(chunks, parts),
+                .parts = parts,
+                .part = shape.tensor.stream};
+  pieces_ = chunks * sequences_.pieces / parts;
 }
 
 void Experts::declare_matrices(const LayerShape& shape,
@@ -138,7 +154,10 @@ void Experts::declare_matrices(const LayerShape& shape,
       for (const std::string& part : parts) {
         const auto found = tensors.find(name + std::to_string(expert) + "." + part + what);
         if (found == tensors.end()) return;  // no biases
-        const ParamDecl declared = shape.param(*found->second);
+        ParamDecl declared = shape.param(*found->second);
+        if (shape.tensor.streams > 1) {
+          declared.share = {};  // the unit's ranks have other tokens, those of a tensor group too
+        }
         const ParamRef ref =
             unit_ < 0 ? blueprint.add_param(declared) : blueprint.add_param(unit_, declared);
         if (what == ".bias") {
@@ -315,7 +334,7 @@ void Experts::backward(const LayerContext& context,
   const Tensor d_hidden = context.buffer(d_hidden_).rows(0, num_rows);
   const Tensor d_pre = context.buffer(d_pre_).rows(0, num_rows);
   const Tensor rows = context.buffer(rows_).rows(0, num_rows);
-  const GradTarget& of_experts = exchange_ ? gradients.experts : gradients;
+  const GradTarget& of_experts = unit_ < 0 ? gradients : gradients.experts;
   Stream& compute = context.compute;
 
   const Choices choices = choices_of(context, slot);
@@ -424,7 +443,7 @@ void Experts::backward_router(const LayerContext& context,
                                        .weights_NK = context.buffer(weights_, slot),
                                        .d_weights_NK = context.buffer(d_weights_),
                                        .counts_BE = counts_of_all(context, slot),
-                                       .sequences = sequences_,
+                                       .sequences = sequences_of_all(),
                                        .balance_scale = balance_scale_ * context.gradient_scale,
                                        .z_scale = z_scale_ * context.gradient_scale,
                                        .d_logits_NE = d_logits},
@@ -434,8 +453,15 @@ void Experts::backward_router(const LayerContext& context,
 
 void Experts::sum_counts(const LayerContext& context, int slot) const {
   const Tensor counts = context.buffer(ranks_counts_);
-  context.device.copy(context.buffer(counts_, slot), counts, context.compute);
-  for (Communicator* const group : {context.context_groups.ring, context.context_groups.heads}) {
+  const Tensor own = counts.rows(sequences_.part * pieces_, (sequences_.part + 1) * pieces_);
+  Communicator* tensor = nullptr;
+  if (sequences_.parts > 1) {
+    tensor = &context.tensor_parallel.group();
+    context.ops.zero(counts, context.compute);
+  }
+  context.device.copy(context.buffer(counts_, slot), own, context.compute);
+  for (Communicator* const group :
+       {tensor, context.context_groups.ring, context.context_groups.heads}) {
     if (group != nullptr) {
       group->all_reduce(counts, ReduceOp::kSum, Purpose::kExperts, context.compute);
     }
@@ -445,12 +471,13 @@ void Experts::sum_counts(const LayerContext& context, int slot) const {
 ExpertTraffic Experts::traffic() const {
   ExpertTraffic traffic = exchange_ ? exchange_->traffic() : ExpertTraffic{};
   if (sums_counts()) {
-    const std::int64_t counts = batch_ * sequences_.chunks * spec_.count;
+    const std::int64_t counts = pieces_ * sequences_.parts * spec_.count;
     const auto sum_over = [&](GroupId group, int ranks) {
       if (ranks == 1) return;
       traffic.backward.push_back(
           {.elements = counts, .dtype = DType::kI32, .group = group, .op = Op::kAllReduce});
     };
+    sum_over(GroupId::kTensor, static_cast<int>(sequences_.parts));
     sum_over(GroupId::kContextRing, context_.ring);
     sum_over(GroupId::kContextHeads, context_.heads);
   }
@@ -475,7 +502,7 @@ void Experts::measure(const LayerContext& context, int slot) const {
                                .counts_BE = context.buffer(counts_, slot),
                                .balance_BE = balance,
                                .ranks_counts_BE = counts_of_all(context, slot),
-                               .sequences = sequences_},
+                               .sequences = sequences_of_all()},
                               context.compute);
   const Write write = context.losses_write;
   context.ops.sum(balance, losses.flat(0, 1), write, context.compute);

@@ -7,10 +7,13 @@
 //          experts drop what is beyond their capacity
 //   y = Σ over a token's rows of weight · down_e(act(gate_e row) · up_e row)
 //
-// Tensor-parallel ranks have a part of each expert's width, and all choose alike. Ranks may hold
-// other experts (expert_exchange.h): rows go to them, and their results come back. A shared
-// feed-forward, where there is one, adds its own result to every token's; it computes while rows
-// are on their way to other ranks, and experts' gradients while they come back.
+// Tensor-parallel ranks have a part of each expert's width, and all choose alike; or each routes
+// the tokens of its own stream (ExpertShape::own_tokens), and has experts, router and shared
+// feed-forward whole. Ranks may hold other experts (expert_exchange.h): rows go to them, and their
+// results come back. A shared feed-forward, where there is one, adds its own result to every
+// token's: it is small beside the experts, so that whole copies of it cost less than gathering
+// tokens for it alone would. It computes while rows are on their way to other ranks, and experts'
+// gradients while they come back.
 //
 // The host waits in forward for the numbers of rows. Buffers have place for N · k rows, or for
 // those that experts take (expert_capacity.h), or for ExpertExchange::most_rows() where ranks hold
@@ -119,11 +122,17 @@ class Experts {
   [[nodiscard]] RoutedRows& rows_of(const LayerContext& context, int slot) const;
   /// Whether the auxiliary loss needs counts of other ranks' tokens.
   [[nodiscard]] bool sums_counts() const { return ranks_counts_.index >= 0; }
+  /// Says how sequences lie in this rank's rows, and how they are counted.
+  void divide_sequences(const LayerShape& shape);
   /// Sums counts_ over the ranks that share its sequences, for what follows.
   void sum_counts(const LayerContext& context, int slot) const;
   /// Counts of whole sequences, after sum_counts().
   [[nodiscard]] ConstTensor counts_of_all(const LayerContext& context, int slot) const {
     return context.buffer(sums_counts() ? ranks_counts_ : counts_, sums_counts() ? 0 : slot);
+  }
+  /// How sequences lie in them; where no loss asks, as if each of a rank's pieces were one.
+  [[nodiscard]] SequenceChunks sequences_of_all() const {
+    return sums_counts() ? sequences_ : SequenceChunks{};
   }
   /// Adds the losses of its own to those of the step.
   void measure(const LayerContext& context, int slot) const;
@@ -136,6 +145,7 @@ class Experts {
   ContextShape context_;
   std::int64_t block_ = 0;
   std::int64_t batch_ = 1;
+  std::int64_t pieces_ = 1;     // B of counts
   std::int64_t capacity_ = 0;   // expert_capacity()
   float balance_scale_ = 0.0F;  // of a sequence's loss, over that of a token; 0: another rank's
   float z_scale_ = 0.0F;        // likewise, of a token
@@ -155,7 +165,7 @@ class Experts {
   BufferRef logsumexp_;  // f32 [N]
   BufferRef chosen_;     // i32 [N, k]
   BufferRef weights_;    // f32 [N, k]
-  BufferRef counts_;     // i32 [B, E], by chunk of sequences
+  BufferRef counts_;     // i32 [B, E], by chunk of sequences, or piece of one
   BufferRef num_rows_;   // i32 [E]
   BufferRef slots_;      // i32 [N · k]
   BufferRef places_;     // i32 [N, k]
@@ -167,10 +177,12 @@ class Experts {
   // Scratch of backward:
   BufferRef d_hidden_;
   BufferRef d_pre_;
-  BufferRef d_weights_;           // f32 [N, k]
-  BufferRef d_logits_;            // [N, E]
-  BufferRef balance_;             // f32 [B, E]
-  BufferRef ranks_counts_;        // i32 [B, E], where ranks share sequences and a loss asks for it
+  BufferRef d_weights_;  // f32 [N, k]
+  BufferRef d_logits_;   // [N, E]
+  BufferRef balance_;    // f32 [B, E]
+  // i32 [B, E], of the pieces of all tensor-parallel ranks; where ranks share sequences and a loss
+  // asks for it
+  BufferRef ranks_counts_;
   BufferRef weights_here_;        // f32 [N · k], by row
   BufferRef weights_received_;    // f32 [most rows]
   BufferRef d_weights_received_;  // likewise

@@ -28,6 +28,9 @@ TensorShare rows_of(const TensorDecl& tensor, std::int64_t first, std::int64_t r
 }  // namespace
 
 TensorShare TensorShape::share_of(const TensorDecl& tensor) const {
+  if (streams > 1) {
+    return {.copies = streams, .copy = stream, .partial_gradient = true};
+  }
   switch (tensor.cut) {
     case Cut::kWhole: {
       const bool is_part =
@@ -64,6 +67,14 @@ std::int64_t LayerShape::tile_tokens(std::int64_t most) const {
   const std::int64_t planned = planned_tokens();
   const std::int64_t tiles = (planned + most - 1) / most;
   return std::min((planned + tiles - 1) / tiles, tokens());
+}
+
+LayerShape LayerShape::of_own_tokens() const {
+  check(tensor.sequence_parallel && tokens() % tensor.ranks == 0,
+        "{} ranks without tokens of their own", tensor.ranks);
+  LayerShape own = *this;
+  own.tensor = {.streams = tensor.ranks, .stream = tensor.rank};
+  return own;
 }
 
 const TensorDecl& LayerShape::tensor_named(const std::string& name) const {

@@ -34,6 +34,10 @@ struct TensorShape {
   int ranks = 1;  ///< t
   int rank = 0;
   bool sequence_parallel = false;
+  /// The ranks of the group that each have all of a layer, for the tokens of their own streams. The
+  /// three above are then those of one rank.
+  int streams = 1;
+  int stream = 0;
 
   /// The part of a tensor that this rank holds.
   [[nodiscard]] TensorShare share_of(const TensorDecl& tensor) const;
@@ -48,6 +52,12 @@ struct ExpertShape {
   int rank = 0;
   double capacity_factor = 0.0;  ///< expert_capacity.h; 0: experts take all tokens
   bool overlap = false;          ///< rows travel to other ranks and back while others compute
+  /// With sequence parallelism: each tensor-parallel rank routes the tokens of its own stream, to
+  /// experts that are not cut. Otherwise these ranks have parts of each expert, and all tokens.
+  bool own_tokens = false;
+
+  /// Whether experts lie on other groups of ranks than the rest of their block.
+  [[nodiscard]] bool apart() const { return ranks > 1 || own_tokens; }
 };
 
 /// How forward computes a tensor that backward reads, which decides whether it is kept until then
@@ -125,14 +135,17 @@ struct LayerShape {
   /// The number of tokens of a sequence that this rank has.
   [[nodiscard]] std::int64_t own_sequence() const { return sequence / context.ranks(); }
   /// N = B · T, or this rank's share of it.
-  [[nodiscard]] std::int64_t tokens() const { return batch * own_sequence(); }
+  [[nodiscard]] std::int64_t tokens() const { return batch * own_sequence() / tensor.streams; }
   /// The tokens() that the buffers are for.
   [[nodiscard]] std::int64_t planned_tokens() const {
-    return batch * std::max(sequence, buffers_sequence) / context.ranks();
+    return batch * std::max(sequence, buffers_sequence) / context.ranks() / tensor.streams;
   }
   /// The tokens of one of the even tiles, of at most `most`, that these are cut into, or tokens()
   /// where those are fewer.
   [[nodiscard]] std::int64_t tile_tokens(std::int64_t most) const;
+  /// This shape for a layer of which each tensor-parallel rank has all, for the tokens of its own
+  /// stream.
+  [[nodiscard]] LayerShape of_own_tokens() const;
   /// The number of tokens that this rank attends for.
   [[nodiscard]] std::int64_t query_tokens() const { return tokens() * context.heads; }
   /// Whether layers are told the position of each token.

@@ -78,14 +78,16 @@ std::vector<GroupPlan> plan_groups(const Mesh& mesh, const GroupNeeds& needs, in
     const auto first = holders.begin() + head * copies;
     holders = std::vector<int>(first, first + copies);
   }
-  if (mesh.degree(Axis::kExpert) > 1) {
+  if (mesh.experts_are_apart()) {
     const int expert = mesh.index(Axis::kExpert, rank);
     const int expert_data = mesh.index(Axis::kExpertData, rank);
     const int expert_tensor = mesh.index(Axis::kExpertTensor, rank);
-    add(GroupId::kExperts,
-        fmt::format("expert-parallel (pipeline {}, expert data {}, expert tensor {})", pipeline,
-                    expert_data, expert_tensor),
-        Axis::kExpert, Space::kDevice);
+    if (mesh.degree(Axis::kExpert) > 1) {
+      add(GroupId::kExperts,
+          fmt::format("expert-parallel (pipeline {}, expert data {}, expert tensor {})", pipeline,
+                      expert_data, expert_tensor),
+          Axis::kExpert, Space::kDevice);
+    }
     add(GroupId::kExpertData,
         fmt::format("expert data (pipeline {}, expert {}, expert tensor {})", pipeline, expert,
                     expert_tensor),

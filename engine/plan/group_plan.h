@@ -32,7 +32,8 @@ enum class GroupId : std::uint8_t {
   /// Neighbours in kTensor that hold the same key/value heads, where there are fewer heads than
   /// ranks and more than one.
   kSharedHeads,
-  kExperts,      ///< other experts of the same layers: tokens go to those that they chose
+  kExperts,  ///< other experts of the same layers: tokens go to those that they chose
+  // Where experts lie on other groups of ranks than the rest (Mesh::experts_are_apart):
   kExpertData,   ///< the same experts, other tokens: over these their gradients are summed
   kExpertModel,  ///< those that hold all layers and experts together once
   /// All ranks, for checkpoints written during training.

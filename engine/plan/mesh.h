@@ -117,6 +117,11 @@ class Mesh {
   [[nodiscard]] int world_size() const { return degree(kAllAxes); }
   /// The size of a group along these axes.
   [[nodiscard]] int degree(AxisSet axes) const;
+  /// Whether ranks that have the same experts are others than those that have the same part of the
+  /// rest.
+  [[nodiscard]] bool experts_are_apart() const {
+    return degree(Axis::kExpert) > 1 || degree(Axis::kExpertTensor) != degree(Axis::kTensor);
+  }
   [[nodiscard]] Coordinates coordinates(int rank) const;
   /// The rank at these coordinates; those of experts are ignored, as the others determine the rank.
   [[nodiscard]] int rank(const Coordinates& at) const;

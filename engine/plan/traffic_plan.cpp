@@ -178,9 +178,9 @@ class StepTraffic {
     sum_norms(block);
     attend(block.attend);
     if (!block.parallel) sum();
-    enter();
+    if (!block.own_tokens) enter();
     route(block.experts.forward);
-    sum();
+    if (!block.own_tokens) sum();
   }
   void cross_block_backward(const BlockTraffic& block) {
     if (block.gathers_input) activations(Op::kAllGather);
@@ -189,12 +189,16 @@ class StepTraffic {
       sum_norms(block);
       attend(block.attend);
       if (!block.parallel) sum();
-      enter();
+      if (!block.own_tokens) enter();
       // Where results are normed, that of the feed-forward is computed again, too.
       route(block.norms_results ? block.experts.forward : block.experts.expand);
-      if (block.norms_results) sum();
+      if (block.norms_results && !block.own_tokens) sum();
     }
     for (const bool is_attention : {false, true}) {
+      if (!is_attention && block.own_tokens) {
+        route(block.experts.backward);
+        continue;
+      }
       if (!block.parallel || !is_attention) enter();  // the gradient of the output
       enter();  // the input once more, which is not kept whole
       if (is_attention) {

@@ -76,6 +76,7 @@ struct BlockTraffic {
   bool sums_norms = false;      ///< of queries and keys, whose heads are normalised together
   bool parallel = false;        ///< its halves stand side by side, and their sum leaves both
   bool norms_results = false;   ///< of its halves, so that backward needs both again
+  bool own_tokens = false;      ///< tensor-parallel ranks each have all of its feed-forward
   std::vector<ContextTransfer> attend{};  ///< around and within the softmax
   std::vector<ContextTransfer> attend_backward{};
   ExpertTraffic experts{};

@@ -5,14 +5,16 @@
 
 namespace dstrain {
 
-/// Ranks that share tensors have the same tokens: the first of them counts. Of those that share
-/// sequences each counts its tokens, and the first the sequences.
+/// Ranks that share tensors have the same tokens, and the first of them counts, unless experts take
+/// the tokens of each one's stream. Of those that share sequences each counts its tokens, and the
+/// first the sequences.
 std::vector<LayerRouting> Engine::routing_of_all_ranks() {
   if (routing_.size() == 0) {
     return {};
   }
   routing_.clear();
-  if (plan_.mesh.index(Axis::kTensor, plan_.rank) == 0) {
+  const bool is_first = plan_.mesh.index(Axis::kTensor, plan_.rank) == 0;
+  if (is_first || plan_.shape.experts.own_tokens) {
     std::map<std::int64_t, std::array<double, 2>> losses;
     for (std::size_t chunk = 0; chunk < plan_.chunks.size(); ++chunk) {
       const TransformerStage& stage = stage_of(static_cast<int>(chunk));
@@ -29,7 +31,7 @@ std::vector<LayerRouting> Engine::routing_of_all_ranks() {
     context_.compute.synchronize();
     for (const auto& [block, of_block] : losses) {
       ExpertTally::Layer part = expert_tally_.layers().at(block);
-      if (plan_.mesh.index(kContextAxes, plan_.rank) != 0) part.sequences = 0;
+      if (!is_first || plan_.mesh.index(kContextAxes, plan_.rank) != 0) part.sequences = 0;
       routing_.add(block, part, of_block);
     }
   }

@@ -246,9 +246,10 @@ Mesh mesh_of(const Config& config, int world_size) {
         "{} ranks with the same parameters in groups of {}, with {} that share sequences",
         gradients, neighbours, context);
   const int heads = config.context_parallel.heads();
-  check(gradients % config.expert_parallel.size == 0,
-        "{} ranks with other tokens hold experts in groups of {}", gradients,
-        config.expert_parallel.size);
+  const int expert_tensor = config.expert_parallel.tensor_ranks(tensor);
+  check(gradients * tensor % (config.expert_parallel.size * expert_tensor) == 0,
+        "{} ranks with other tokens hold experts in groups of {}, each cut in {}",
+        gradients * tensor / expert_tensor, config.expert_parallel.size, expert_tensor);
   return Mesh({.pipeline = pipeline,
                .data_across = gradients / neighbours,
                .data_inside = neighbours / context,
@@ -256,7 +257,7 @@ Mesh mesh_of(const Config& config, int world_size) {
                .context_heads = heads,
                .tensor = tensor,
                .expert = config.expert_parallel.size,
-               .expert_tensor = tensor});
+               .expert_tensor = expert_tensor});
 }
 
 bool saves_in_background(const Config& config) {
@@ -335,7 +336,8 @@ RunPlan make_run_plan(const Config& config,
       .experts = {.ranks = mesh.degree(Axis::kExpert),
                   .rank = mesh.index(Axis::kExpert, rank),
                   .capacity_factor = config.training.expert_capacity_factor.value_or(0.0),
-                  .overlap = config.zero.overlap_comm},
+                  .overlap = config.zero.overlap_comm,
+                  .own_tokens = mesh.degree(Axis::kExpertTensor) < mesh.degree(Axis::kTensor)},
       .fp8 = config.fp8.enabled,
       .documents = config.data.document_attention,
       .dropout = config.dropout,
@@ -443,7 +445,7 @@ RunPlan make_run_plan(const Config& config,
                    .separate_states = shards.has_copies()},
                   rank),
               .norm_group = group_of_norm(placement),
-              .expert_norm_group = mesh.degree(Axis::kExpert) > 1
+              .expert_norm_group = mesh.experts_are_apart()
                                        ? std::optional(group_of_expert_norm(placement))
                                        : std::nullopt,
               .model = config.model,

@@ -11,7 +11,8 @@ namespace {
 
 ChunkTraffic traffic_of(const ChunkPlan& chunk,
                         const Architecture& model,
-                        const RecomputeConfig& recompute) {
+                        const RecomputeConfig& recompute,
+                        bool own_tokens) {
   const StageExtent& extent = chunk.stage.extent();
   ChunkTraffic traffic{.is_first = extent.is_first(),
                        .is_last = extent.is_last(),
@@ -30,6 +31,7 @@ ChunkTraffic traffic_of(const ChunkPlan& chunk,
          .sums_norms = layer.attention.query_key_norm == QueryKeyNorm::kFullWidth,
          .parallel = layer.parallel_branches,
          .norms_results = layer.norm_placement != NormPlacement::kBeforeBranch,
+         .own_tokens = own_tokens && chunk.stage.experts(block) != nullptr,
          .attend = chunk.stage.attention(block).context_traffic(Pass::kForward),
          .attend_backward = chunk.stage.attention(block).context_traffic(Pass::kBackward),
          .experts = chunk.stage.experts(block) == nullptr ? ExpertTraffic{}
@@ -65,7 +67,7 @@ TrafficPlan plan_traffic(const RunPlan& plan, GradientTravel travel) {
   const Architecture model(plan.model);
   std::vector<ChunkTraffic> chunks;
   for (const ChunkPlan& chunk : plan.chunks) {
-    chunks.push_back(traffic_of(chunk, model, plan.recompute));
+    chunks.push_back(traffic_of(chunk, model, plan.recompute, plan.shape.experts.own_tokens));
   }
   return TrafficPlan(
       {.groups = plan.groups,

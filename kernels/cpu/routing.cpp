@@ -60,15 +60,19 @@ float group_score(const float* scores, std::int64_t size, bool by_two) {
   return by_two && size > 1 ? best + second : best;
 }
 
-/// The tokens of the whole sequence of a chunk that chose an expert. Each chunk of it has counts.
+/// The tokens of the whole sequence of one of this rank's pieces that chose an expert. Each piece
+/// of each chunk of it has counts.
 std::int32_t count_of(const RouterSizes& sizes,
                       const std::int32_t* counts,
-                      std::int64_t chunk,
+                      std::int64_t piece,
                       std::int64_t expert) {
   std::int32_t count = 0;
+  const std::int64_t sequence = (sizes.first + piece) / sizes.pieces % sizes.sequences;
   for (std::int64_t c = 0; c < sizes.chunks; ++c) {
-    const std::int64_t at = c * sizes.sequences + chunk % sizes.sequences;
-    count += counts[at * sizes.experts + expert];
+    for (std::int64_t p = 0; p < sizes.pieces; ++p) {
+      const std::int64_t at = (c * sizes.sequences + sequence) * sizes.pieces + p;
+      count += counts[at * sizes.experts + expert];
+    }
   }
   return count;
 }
@@ -141,7 +145,7 @@ void CpuOps::choose_experts(const ExpertChoice& choice, Stream& stream) {
   });
 }
 
-// A task a chunk of a sequence, whose tokens are added up in order.
+// A task a piece of a sequence, whose tokens are added up in order.
 void CpuOps::measure_experts(const ExpertLoad& load, Stream& stream) {
   const RouterSizes sizes = expect_load(load);
   stream.run([=, this, experts = sizes.experts, sequence = sizes.chunk] {

@@ -20,6 +20,8 @@ cuda::Router on_device(const RouterRule& rule,
           .chunk = sizes.chunk,
           .sequences = sizes.sequences,
           .chunks = sizes.chunks,
+          .pieces = sizes.pieces,
+          .first = sizes.first,
           .length = sizes.length,
           .logits = pointer<float>(logits)};
 }

@@ -365,15 +365,31 @@ Values rows_of(const Values& values, const std::vector<std::int64_t>& rows, std:
   return of;
 }
 
+/// How a rank's chunks are counted where its rows are divided among so many neighbours.
+SequenceChunks parts_of(const Case& whole, std::int64_t parts) {
+  const std::int64_t pieces = parts / std::gcd(whole.sequences * 2, parts);
+  return {.chunks = 2, .ranks = 2, .pieces = pieces, .parts = parts};
+}
+
 TEST_CASE("the auxiliary loss is of whole sequences where ranks have parts of them",
           "[ops][experts]") {
   constexpr double kBalance = 0.7;
-  constexpr SequenceChunks kParts{.chunks = 2, .ranks = 2};
-  for (const Case& whole : {Case{3, 8, 6, {.per_token = 2, .normalised = true}},
-                            Case{1, 12, 40, {.per_token = 3, .sigmoid = true}}}) {
-    CAPTURE(whole.experts);
+  const Case three{3, 8, 6, {.per_token = 2, .normalised = true}};
+  const Case one{1, 16, 40, {.per_token = 3, .sigmoid = true}};
+  for (const auto& [whole, parts] :
+       {std::pair{three, 1}, {three, 2}, {three, 4}, {one, 1}, {one, 2}, {one, 4}, {one, 8}}) {
+    CAPTURE(whole.experts, parts);
     const std::int64_t experts = whole.experts;
-    const Case part{whole.sequences * 2, whole.sequence / 4, experts, whole.rule};
+    const SequenceChunks chunks = parts_of(whole, parts);
+    // The rows that ranks share, and those of one of the neighbours.
+    const Case rank_case{whole.sequences * 2 * chunks.pieces, whole.sequence / 4 / chunks.pieces,
+                         experts, whole.rule};
+    const Case part{rank_case.sequences / parts, rank_case.sequence, experts, whole.rule};
+    const auto rows_of_part = [&whole = whole, &part](std::int64_t rank, std::int64_t at) {
+      const std::vector<std::int64_t> rows = rows_of_rank(whole, rank);
+      return std::vector<std::int64_t>(rows.begin() + at * part.tokens(),
+                                       rows.begin() + (at + 1) * part.tokens());
+    };
     const Values logits = logits_for(whole, 3);
     const Values d_weights = rounded_to(DType::kF32, random_values(whole.slots(), 4));
     const Values gradient = gradient_of(whole, logits, d_weights, kBalance, 0.0);
@@ -381,10 +397,10 @@ TEST_CASE("the auxiliary loss is of whole sequences where ranks have parts of th
     const Values balance = balance_of(whole, logits, counts);
 
     // What the ranks' counts add up to: chunk by chunk, which together are the sequence's.
-    Ids counted(static_cast<std::size_t>(part.sequences * experts));
+    Ids counted(static_cast<std::size_t>(rank_case.sequences * experts));
     for (const std::int64_t rank : {0, 1}) {
-      const Values own =
-          counts_of(part, chosen_of(part, rows_of(logits, rows_of_rank(whole, rank), experts), {}));
+      const Values own = counts_of(
+          rank_case, chosen_of(rank_case, rows_of(logits, rows_of_rank(whole, rank), experts), {}));
       std::transform(own.begin(), own.end(), counted.begin(), counted.begin(),
                      [](double of_rank, std::int32_t sum) {
                        return sum + static_cast<std::int32_t>(of_rank);
@@ -396,17 +412,20 @@ TEST_CASE("the auxiliary loss is of whole sequences where ranks have parts of th
     }
     std::vector<Expected> expected{{"balance", expected_balance, 1e-5, 1e-6}};
     for (const std::int64_t rank : {0, 1}) {
-      expected.push_back({"d_logits", rows_of(gradient, rows_of_rank(whole, rank), experts), 1e-5,
-                          2e-6 * whole.rule.scale});
+      for (std::int64_t at = 0; at < parts; ++at) {
+        expected.push_back({"d_logits", rows_of(gradient, rows_of_part(rank, at), experts), 1e-5,
+                            2e-6 * whole.rule.scale});
+      }
     }
-    conforms(expected, [&](Lab& lab) {
+    conforms(expected, [&, parts = parts](Lab& lab) {
       std::vector<Values> results(1, Values(static_cast<std::size_t>(experts)));
-      for (const std::int64_t rank : {0, 1}) {
-        const std::vector<std::int64_t> rows = rows_of_rank(whole, rank);
+      const Tensor of_ranks = lab.put_ids(counted).view({rank_case.sequences, experts});
+      const auto add_part = [&](std::int64_t rank, std::int64_t at) {
+        SequenceChunks sequences = chunks;
+        sequences.part = at;
+        const std::vector<std::int64_t> rows = rows_of_part(rank, at);
         const Routed routed = choose(lab, part, rows_of(logits, rows, experts), {});
-        const Shape by_chunk{part.sequences, experts};
-        const Tensor of_ranks = lab.put_ids(counted).view(by_chunk);
-        const Tensor balance_BE = lab.unset(DType::kF32, by_chunk);
+        const Tensor balance_BE = lab.unset(DType::kF32, {part.sequences, experts});
         lab.ops().measure_experts({.rule = part.rule,
                                    .logits_NE = routed.logits,
                                    .logsumexp_N = routed.logsumexp,
@@ -414,7 +433,7 @@ TEST_CASE("the auxiliary loss is of whole sequences where ranks have parts of th
                                    .counts_BE = counts_on(lab, part, routed, {}),
                                    .balance_BE = balance_BE,
                                    .ranks_counts_BE = of_ranks,
-                                   .sequences = kParts},
+                                   .sequences = sequences},
                                   lab.stream());
         const Values own = lab.get(balance_BE);
         for (std::size_t i = 0; i < own.size(); ++i) {
@@ -431,12 +450,17 @@ TEST_CASE("the auxiliary loss is of whole sequences where ranks have parts of th
              .d_weights_NK = lab.put(rows_of(d_weights, rows, per_token), DType::kF32,
                                      {part.tokens(), per_token}),
              .counts_BE = of_ranks,
-             .sequences = kParts,
+             .sequences = sequences,
              .balance_scale = static_cast<float>(kBalance),
              .z_scale = 0.0F,
              .d_logits_NE = d_logits},
             lab.stream());
         results.push_back(lab.get(d_logits));
+      };
+      for (const std::int64_t rank : {0, 1}) {
+        for (std::int64_t at = 0; at < parts; ++at) {
+          add_part(rank, at);
+        }
       }
       return results;
     });

@@ -5,7 +5,9 @@
 // Public reports of silently wrong gradients at this place, each of which these layouts would show:
 // PyTorch 160285 (gradients twice as large over two expert-parallel ranks), Megatron-LM 5047 (the
 // auxiliary loss depends on tensor parallelism), DeepSpeed 8195.
+#include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <map>
 #include <string>
 #include <utility>
@@ -17,6 +19,7 @@
 #include "tests/harness/thread_world.h"
 #include "tests/harness/tiny_model.h"
 #include "tests/parity/tiny_family.h"
+#include "tests/parity/whole_state.h"
 
 namespace dstrain::test {
 namespace {
@@ -53,6 +56,20 @@ void check_follows(const std::vector<TinyRun>& runs, const TinyRun& reference) {
     CHECK(worst_relative(run.grad_norms, reference.grad_norms) < 1e-5);
     CHECK(run.unplanned_traffic == "");
     CHECK(run.arena_spaces == run.plan_spaces);
+  }
+}
+
+/// What steps say of their experts is of all tokens, whichever ranks have these.
+void check_same_routing(const std::vector<LayerRouting>& found,
+                        const std::vector<LayerRouting>& expected) {
+  REQUIRE(found.size() == expected.size());
+  for (std::size_t layer = 0; layer < expected.size(); ++layer) {
+    CHECK(found[layer].tokens == expected[layer].tokens);
+    CHECK(found[layer].chosen == expected[layer].chosen);
+    REQUIRE(found[layer].balance_loss.has_value() == expected[layer].balance_loss.has_value());
+    if (expected[layer].balance_loss) {
+      CHECK(*found[layer].balance_loss == Approx(*expected[layer].balance_loss).epsilon(1e-5));
+    }
   }
 }
 
@@ -178,6 +195,133 @@ TEST_CASE("ranks that share sequences share experts as one rank has them", "[par
   }
 }
 
+/// Four samples on as many ranks as tensor parallelism leaves; fewer samples than ranks share them
+/// have rows that begin within a sequence.
+TEST_CASE("whole experts take the tokens of each tensor-parallel rank", "[parity][experts]") {
+  int met = 0;
+  for (const std::string& family : kExpertFamilies) {
+    for (const std::int64_t samples : {4, 1, 3}) {
+      TinyOptions alone = experts_of(family);
+      alone.sequence = 16;
+      alone.micro_batch = samples;
+      alone.steps = 6;
+      // At a limit that binds gradients jump, so that rounding of sums over ranks would decide
+      // them.
+      if (family == "gpt_oss") alone.model->feed_forward_limit = 7.0F;
+      const TinyRun reference = train_tiny(alone);
+      for (const int tensor : {2, 4}) {
+        for (int size = 1; size <= tensor; size *= 2) {
+          const int zero = met % 4;
+          if (met++ % testing::one_in_if_sanitized(9) != 0) continue;
+          CAPTURE(family, samples, tensor, size, zero);
+          TinyOptions shared = alone;
+          shared.zero_stage = zero;
+          shared.tensor_parallel = {.size = tensor, .sequence_parallel = true};
+          shared.expert_parallel = {.size = size, .tensor_size = 1};
+          const std::vector<TinyRun> runs = train_ranks(tensor, shared);
+          check_follows(runs, reference);
+          CHECK(runs.front().routing.size() == reference.routing.size());
+          for (std::size_t step = 0; step < reference.routing.size(); ++step) {
+            check_same_routing(runs.back().routing[step], reference.routing[step]);
+          }
+        }
+      }
+    }
+  }
+}
+
+/// Elements of activations that a rank gathers and scatters in a step.
+std::int64_t activations_sent(const TinyRun& run) {
+  std::int64_t sent = 0;
+  for (const CollectiveLog::Entry& entry : run.traffic) {
+    const bool is_shared = entry.op == Op::kAllGather || entry.op == Op::kReduceScatter;
+    sent += is_shared && entry.purpose == Purpose::kActivation ? entry.elements : 0;
+  }
+  return sent;
+}
+
+TEST_CASE("nothing is gathered for whole experts, and ZeRO changes no bit of their losses",
+          "[parity][experts]") {
+  for (const std::string& family : kExpertFamilies) {
+    CAPTURE(family);
+    TinyOptions cut = experts_of(family);
+    cut.sequence = 16;
+    cut.micro_batch = 3;
+    cut.steps = 1;
+    cut.tensor_parallel = {.size = 4, .sequence_parallel = true};
+    TinyOptions whole = cut;
+    whole.expert_parallel.tensor_size = 1;
+    const TinyRun in_parts = train_ranks(4, cut).front();
+    const TinyRun undivided = train_ranks(4, whole).front();
+    // Before the feed-forward, and behind it; in backward before it twice, and behind it.
+    const std::int64_t layers = cut.model->expert_layers.empty() ? 2 : 1;
+    CHECK(activations_sent(in_parts) - activations_sent(undivided) ==
+          layers * 5 * cut.micro_batch * cut.sequence * cut.model->hidden_size);
+    // Two ranks have each expert, so that a gradient has two parts, in whichever order.
+    whole.steps = 6;
+    whole.expert_parallel.size = 2;
+    const std::vector<double> losses = train_ranks(4, whole).front().losses;
+    for (const int zero : {1, 2, 3}) {
+      CAPTURE(zero);
+      whole.zero_stage = zero;
+      CHECK(train_ranks(4, whole).front().losses == losses);
+    }
+  }
+}
+
+/// Eight ranks, or four: with shared sequences, other samples, in a pipeline, computed again.
+TEST_CASE("whole experts go with every other way of sharing a step", "[parity][experts][slow]") {
+  int met = 0;
+  for (const std::string& family : kExpertFamilies) {
+    TinyOptions alone = experts_of(family);
+    alone.sequence = 16;
+    alone.micro_batch = 4;
+    alone.steps = 6;
+    // At a limit that binds gradients jump, so that rounding of merged parts would decide them.
+    if (family == "gpt_oss") alone.model->feed_forward_limit = 7.0F;
+    const TinyRun reference = train_tiny(alone);
+    for (const int size : {1, 2, 4, 8}) {
+      for (int other = 0; other < 7; ++other) {
+        const int zero = met % 4;
+        if (met++ % testing::one_in_if_sanitized(9) != 0) continue;
+        TinyOptions shared = alone;
+        shared.zero_stage = zero;
+        shared.tensor_parallel = {.size = 2, .sequence_parallel = true};
+        shared.expert_parallel = {.size = size, .tensor_size = 1};
+        int ranks = 4;
+        if (other == 0) {
+          shared.context_parallel = {.size = 2};
+        } else if (other == 1) {
+          shared.context_parallel = {.size = 2, .kind = ContextKind::kUlysses};
+          shared.micro_batch = 2;
+          ranks = 8;
+        } else if (other == 2) {
+          shared.micro_batch = 1;
+          ranks = 8;
+        } else if (other == 3) {
+          shared.pipeline = {.stages = 2};
+          shared.micro_batch = 1;
+          shared.accumulation = 2;
+          ranks = 8;
+        } else if (other == 4) {
+          shared.tensor_parallel.size = 4;
+          shared.context_parallel = {.size = 2};
+          ranks = 8;
+        } else {
+          shared.micro_batch = 1;
+          shared.accumulation = 2;
+          shared.recompute.granularity =
+              other == 5 ? RecomputeGranularity::kFull : RecomputeGranularity::kSelective;
+          if (zero % 2 == 1) shared.block_order = BlockOrder::kVertical;
+        }
+        if (ranks / shared.pipeline.stages % size != 0) continue;
+        CAPTURE(family, size, zero, other);
+        check_follows(train_ranks(ranks, shared), reference);
+      }
+    }
+  }
+}
+
 /// Rows of an expert come in the order of the samples, whichever ranks have these.
 TEST_CASE("other experts add up what one rank adds up, bit for bit", "[parity][experts]") {
   TinyOptions shared = experts_of("mixtral");
@@ -205,16 +349,17 @@ TEST_CASE("other experts add up what one rank adds up, bit for bit", "[parity][e
   CHECK((of_last_experts(train_ranks(2, shared)) == expected));
 }
 
-using Held = std::map<std::string, std::vector<float>>;
-
-Held parameters_of(const std::vector<TinyRun>& runs) {
-  Held parameters;
+WholeState parameters_of(const std::vector<TinyRun>& runs) {
+  std::vector<std::vector<HeldPiece>> parameters;
   for (const TinyRun& run : runs) {
-    for (const HeldPiece& held : run.held) {
-      if (held.state == "parameter") parameters[held.piece.tensor] = held.values;
-    }
+    std::vector<HeldPiece>& of_rank = parameters.emplace_back();
+    std::copy_if(run.held.begin(), run.held.end(), std::back_inserter(of_rank),
+                 [](const HeldPiece& held) { return held.state == "parameter"; });
   }
-  return parameters;
+  std::vector<std::string> faults;
+  WholeState whole = whole_state(parameters, faults);
+  CHECK(faults == std::vector<std::string>{});
+  return whole;
 }
 
 /// The router's among them, which has three parts: through weights, and of the auxiliary loss.
@@ -238,14 +383,20 @@ TEST_CASE("every gradient is as large over ranks with other experts as on one",
     other_tokens.context_parallel = {.size = 2};
     TinyOptions both = other_tokens;
     both.expert_parallel.size = 2;
-    const Held before = parameters_of(train_ranks(1, still));
-    const Held one = parameters_of(train_ranks(1, alone));
+    TinyOptions streams = alone;
+    streams.tensor_parallel = {.size = 2, .sequence_parallel = true};
+    streams.expert_parallel.tensor_size = 1;
+    TinyOptions dealt_streams = streams;
+    dealt_streams.expert_parallel.size = 2;
+    const WholeState before = parameters_of(train_ranks(1, still));
+    const WholeState one = parameters_of(train_ranks(1, alone));
     REQUIRE(one.size() == before.size());
-    for (const TinyOptions& shared : {other_samples, other_tokens, both}) {
-      const Held two = parameters_of(train_ranks(2, shared));
+    for (const TinyOptions& shared : {other_samples, other_tokens, both, streams, dealt_streams}) {
+      const WholeState two = parameters_of(train_ranks(2, shared));
       REQUIRE(two.size() == before.size());
       for (const auto& [name, from] : before) {
-        CAPTURE(family, name, shared.context_parallel.size, shared.expert_parallel.size);
+        CAPTURE(family, name, shared.context_parallel.size, shared.expert_parallel.size,
+                shared.tensor_parallel.size);
         double difference = 0.0;
         double norm = 0.0;
         for (std::size_t i = 0; i < from.size(); ++i) {

@@ -55,12 +55,17 @@ std::vector<Layout> expert_layouts() {
                          {"router_aux_loss_coef", 0.1}}},
                        {"expert_parallel", {{"size", size}}}});
   };
+  const auto whole = [](const json& of) {
+    return merged(of, {{"expert_parallel", {{"tensor_size", 1}}}});
+  };
   return {{"one rank with experts", 1, experts(layout(0, 1, false, 1), 1)},
           {"dp 4, experts over 4", 4, experts(layout(0, 1, false, 1), 4)},
           {"dp 4, experts over 2, ZeRO 3", 4, experts(layout(3, 1, false, 1), 2)},
           {"sequences shared by 2, experts over 4, ZeRO 3", 4,
            merged(experts(layout(3, 1, false, 1), 4), {{"context_parallel", {{"size", 2}}}})},
           {"dp 2, tp 2, experts over 2, ZeRO 1", 4, experts(layout(1, 2, true, 1), 2)},
+          {"dp 2, tp 2, whole experts, ZeRO 1", 4, whole(experts(layout(1, 2, true, 1), 1))},
+          {"dp 2, tp 2, whole experts over 4, ZeRO 3", 4, whole(experts(layout(3, 2, true, 1), 4))},
           {"dp 2, pp 2, experts over 2, ZeRO 2", 4, experts(layout(2, 1, false, 2), 2)}};
 }
 

@@ -132,15 +132,19 @@ __global__ void choose_kernel(
   }
 }
 
-/// The tokens of the whole sequence of a chunk that chose an expert. Each chunk of it has counts.
+/// The tokens of the whole sequence of one of this rank's pieces that chose an expert. Each piece
+/// of each chunk of it has counts.
 __device__ std::int32_t count_of(const Router& router,
                                  const std::int32_t* counts,
-                                 std::int64_t chunk,
+                                 std::int64_t piece,
                                  std::int64_t expert) {
   std::int32_t count = 0;
+  const std::int64_t sequence = (router.first + piece) / router.pieces % router.sequences;
   for (std::int64_t c = 0; c < router.chunks; ++c) {
-    const std::int64_t at = c * router.sequences + chunk % router.sequences;
-    count += counts[at * router.experts + expert];
+    for (std::int64_t p = 0; p < router.pieces; ++p) {
+      const std::int64_t at = (c * router.sequences + sequence) * router.pieces + p;
+      count += counts[at * router.experts + expert];
+    }
   }
   return count;
 }
@@ -334,11 +338,11 @@ void measure_experts(const Launch& to,
                      std::int32_t* counts,
                      const std::int32_t* ranks_counts,
                      float* balance) {
-  const std::int64_t chunks = router.sequences * router.chunks;
-  if (chunks == 0) {
+  const std::int64_t pieces = router.chunk == 0 ? 0 : router.tokens / router.chunk;
+  if (pieces == 0) {
     return;
   }
-  launch("measure_experts", measure_kernel, grid_of(router.experts, chunks), dim3(kThreads), 0,
+  launch("measure_experts", measure_kernel, grid_of(router.experts, pieces), dim3(kThreads), 0,
          to.stream, router, logsumexp, chosen, counts, ranks_counts, balance);
 }
 

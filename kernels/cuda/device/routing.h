@@ -19,6 +19,8 @@ struct Router {
   std::int64_t chunk;
   std::int64_t sequences;
   std::int64_t chunks;
+  std::int64_t pieces;
+  std::int64_t first;
   std::int64_t length;
   const float* logits;
 };

@@ -195,6 +195,7 @@ const std::map<std::string, Flip>& flips() {
       {"context_parallel.order", {"contiguous"}},
       {"context_parallel.ulysses_size", {"2"}},
       {"expert_parallel.size", {"2"}},
+      {"expert_parallel.tensor_size", {"1"}},
       {"sequence_parallel_size", {"2"}},
       {"hierarchical_context_parallel_sizes", {"[2, 2]"}},
       {"tensor_parallel.size", {"2"}},

@@ -222,8 +222,37 @@ TEST_CASE("ranks that hold other experts divide the experts and the ranks", "[sp
   CHECK_THAT(error({"fp8.enabled=true", "bf16.enabled=true"}, 1),
              Contains("products are not in 8 bits in this version"));
   CHECK(resolved({"expert_parallel.size=2", "context_parallel.size=2"}, 2) == 2);
+  const auto with_tensor = [](std::vector<std::string> sets) {
+    sets.emplace_back("tensor_parallel.size=2");
+    sets.emplace_back("model.num_key_value_heads=2");
+    return sets;
+  };
+  const std::string own_tokens = "tensor_parallel.sequence_parallel=true";
+  const std::string whole = "expert_parallel.tensor_size=1";
+  CHECK(resolved(with_tensor({"expert_parallel.size=2"}), 4) == 2);
+  CHECK_THAT(error(with_tensor({"expert_parallel.size=2"}), 2),
+             Contains("2 does not divide the 1 ranks that have other tokens: expected 1"));
+  CHECK(resolved(with_tensor({"expert_parallel.size=2", own_tokens, whole}), 2) == 2);
+  CHECK(resolved(with_tensor({own_tokens, "expert_tensor_parallel_size=1"}), 2) == 1);
+  CHECK(resolved(with_tensor({"expert_parallel.tensor_size=2"}), 2) == 1);
+  CHECK_THAT(error(with_tensor({whole}), 2),
+             Contains("it has some with tensor_parallel.sequence_parallel: expected that, or 2"));
+  CHECK_THAT(error(with_tensor({"expert_parallel.tensor_size=4"}), 4),
+             Contains("4, with tensor_parallel.size 2: in this version expected 1, for whole "
+                      "experts, or 2"));
+  CHECK_THAT(error({"expert_parallel.tensor_size=2"}, 2),
+             Contains("2, with tensor_parallel.size 1: expected 1"));
+  CHECK_THAT(error(with_tensor({own_tokens, whole, "training.expert_capacity_factor=1"}), 2),
+             Contains("experts drop tokens of whole sequences alone"));
+  CHECK_THAT(error(with_tensor({own_tokens, whole, "zero_optimization.stage=3",
+                                "zero_optimization.mics_shard_size=2"}),
+                   4),
+             Contains("zero_optimization.mics_shard_size is set: whole experts beside layers in "
+                      "parts"));
   LoadedConfig dense = load_tiny({"expert_parallel.size=2"});
   CHECK_THROWS_WITH(resolve_config(dense, 2), Contains("2, and the model has no experts"));
+  LoadedConfig dense_too = load_tiny({"expert_parallel.tensor_size=1"});
+  CHECK_THROWS_WITH(resolve_config(dense_too, 2), Contains("1, and the model has no experts"));
 }
 
 TEST_CASE("experts take all tokens, or so many times an even share", "[spec][parallel]") {

@@ -11,7 +11,7 @@ namespace dstrain {
 namespace {
 
 TEST_CASE("a rank's groups are those that it has always met in, by the same names", "[plan]") {
-  const Mesh mesh({.pipeline = 2, .data_inside = 2, .tensor = 4});
+  const Mesh mesh({.pipeline = 2, .data_inside = 2, .tensor = 4, .expert_tensor = 4});
   const std::vector<GroupPlan> groups = plan_groups(
       mesh, {.tied_embeddings = true, .key_value_heads = 2, .background_saves = true}, 10);
   // Rank 10 is at pipeline 1, data 0, tensor 2.
@@ -82,8 +82,26 @@ TEST_CASE("all members of a group plan it alike, and no two groups share a name"
     }
   }
   // 192 ranks: the world twice, 8 data, 64 context rings, 96 context heads, 48 tensor, 24 model,
-  // 96 pipeline, 96 tied, 96 shared heads, 16 neighbours, 96 across them, 2 of states.
-  CHECK(by_name.size() == 644);
+  // 96 pipeline, 96 tied, 96 shared heads, 16 neighbours, 96 across them, 2 of states; with whole
+  // experts, 2 of their data and 96 of all of them.
+  CHECK(by_name.size() == 742);
+}
+
+TEST_CASE("whole experts lie on ranks of all tensor groups of a stage", "[plan]") {
+  const Mesh mesh({.pipeline = 2, .data_inside = 2, .tensor = 2, .expert = 2});
+  const auto members = [&](GroupId id, int rank) {
+    const std::vector<GroupPlan> groups = plan_groups(mesh, {}, rank);
+    return find_group(groups, id)->members;
+  };
+  CHECK(members(GroupId::kExperts, 6) == std::vector<int>{6, 7});
+  CHECK(members(GroupId::kExpertData, 6) == std::vector<int>{4, 6});
+  CHECK(members(GroupId::kExpertModel, 6) == std::vector<int>{2, 3, 6, 7});
+  const Mesh alone({.data_inside = 2, .tensor = 2});
+  const std::vector<GroupPlan> undealt = plan_groups(alone, {}, 1);
+  CHECK(find_group(undealt, GroupId::kExperts) == nullptr);
+  CHECK(find_group(undealt, GroupId::kExpertData)->members == std::vector<int>{0, 1, 2, 3});
+  const Mesh in_parts({.data_inside = 2, .tensor = 2, .expert_tensor = 2});
+  CHECK(find_group(plan_groups(in_parts, {}, 1), GroupId::kExpertData) == nullptr);
 }
 
 TEST_CASE("neighbours and those across them are formed where some work together", "[plan]") {
