@@ -209,6 +209,7 @@ const std::vector<Layout>& layouts() {
       {"experts over 2, shared sequences, zero3 x2",
        4,
        {.model = with_experts(8),
+        .sequence = 20,
         .micro_batch = 2,
         .zero_stage = 3,
         .context_parallel = {.size = 2},
