@@ -33,10 +33,12 @@ Choice recompute_choice(const Config& config) {
     choice.push_back({{tiles}, in_tiles});
   }
   if (now.granularity != RecomputeGranularity::kFull) {
-    choice.push_back({{key + "full"}, "recompute blocks in full"});
-    if (can_tile(config)) {
-      choice.push_back({{key + "full", tiles}, "recompute blocks in full, " + in_tiles});
+    Change full{{key + "full"}, "recompute blocks in full"};
+    if (can_tile(config)) {  // which computes nothing more than that does
+      full.overrides.push_back(tiles);
+      full.what += ", " + in_tiles;
     }
+    choice.push_back(full);
   }
   if (config.training.device == DeviceChoice::kCuda && !now.inputs_on_host) {
     choice.push_back({{key + "full", "activation_checkpointing.cpu_checkpointing=true"},
