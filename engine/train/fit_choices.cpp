@@ -12,10 +12,10 @@ namespace {
 
 constexpr std::int64_t kTileTokens = 1024;  // whose products are about as fast as those of more
 
-/// Whether feed-forwards in tiles take less memory than they do, and are not refused.
+/// Whether feed-forwards in tiles take less memory than they do, and are not refused. Of short
+/// sequences a micro-batch can have fewer.
 bool can_tile(const Config& config) {
-  const std::int64_t tokens =
-      *config.batch.micro_batch_size * config.data.sequence_length / config.context_parallel.size;
+  const std::int64_t tokens = config.data.sequence_length / config.context_parallel.size;
   return !config.training.mlp_tile_tokens && tokens >= 2 * kTileTokens && !config.fp8.enabled &&
          config.model.experts.count == 0;
 }

@@ -438,11 +438,12 @@ TEST_CASE("traffic that stays within hosts is cheaper", "[train][plan]") {
 
 TEST_CASE("feed-forwards in tiles are a remedy where these have most activations",
           "[train][plan][recompute]") {
-  const ConfigWith with = config_with(
-      "configs/gpt2-124m.json",
-      {"train_micro_batch_size_per_gpu=8", "train_batch_size=8", "gradient_accumulation_steps=1",
-       "training.device=cpu", "activation_checkpointing.granularity=selective"},
-      1);
+  const ConfigWith with =
+      config_with("configs/llama-100m.json",
+                  {"train_micro_batch_size_per_gpu=1", "train_batch_size=1", "training.device=cpu",
+                   "data.sequence_length=16384", "model.max_position_embeddings=16384",
+                   "activation_checkpointing.granularity=selective"},
+                  1);
   const std::int64_t needs = fit(with, 1, 65536 * kMiB).bytes;
   const std::vector<Remedy> remedies = fit(with, 1, needs * 9 / 10).remedies;
   const auto tiles = std::find_if(remedies.begin(), remedies.end(), [](const Remedy& remedy) {
