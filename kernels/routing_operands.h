@@ -13,12 +13,9 @@ struct RouterSizes {
   std::int64_t tokens;   ///< N
   std::int64_t experts;  ///< E
   // 0 where sequences do not matter:
-  std::int64_t chunk = 0;  ///< tokens of what is counted together: a piece of a sequence's chunk
-  std::int64_t sequences = 0;
-  std::int64_t chunks = 0;  ///< of each sequence
-  std::int64_t pieces = 0;  ///< of each chunk
-  std::int64_t first = 0;   ///< this rank's first piece, among those of all parts
+  std::int64_t piece = 0;   ///< tokens that are counted together
   std::int64_t length = 0;  ///< T, those of other ranks included
+  CountedPieces counted{};
 };
 
 inline RouterSizes expect_router(const RouterRule& rule,
@@ -65,12 +62,12 @@ inline void expect_sequences(const SequenceChunks& of, std::int64_t pieces, Rout
   check(0 <= of.part && of.part < of.parts, "experts: part {} of {}", of.part, of.parts);
   check(sizes.tokens == 0 || (pieces > 0 && sizes.tokens % pieces == 0),
         "experts: {} tokens in {} pieces of sequences", sizes.tokens, pieces);
-  sizes.chunk = sizes.tokens == 0 ? 0 : sizes.tokens / pieces;
-  sizes.sequences = all / (of.chunks * of.pieces);
-  sizes.chunks = of.chunks;
-  sizes.pieces = of.pieces;
-  sizes.first = of.part * pieces;
-  sizes.length = sizes.chunk * of.pieces * of.chunks * of.ranks;
+  sizes.piece = sizes.tokens == 0 ? 0 : sizes.tokens / pieces;
+  sizes.length = sizes.piece * of.pieces * of.chunks * of.ranks;
+  sizes.counted = {.sequences = all / (of.chunks * of.pieces),
+                   .chunks = of.chunks,
+                   .pieces = of.pieces,
+                   .first = of.part * pieces};
 }
 
 inline RouterSizes expect_load(const ExpertLoad& load) {

@@ -31,13 +31,13 @@ struct Rates {
 };
 
 /// Share of a step's arithmetic that is done a second time because feed-forwards go in tiles, in
-/// blocks that are not computed again anyway.
-double tiles_again(const Config& config, double full_blocks) {
+/// the share of the blocks that are not computed again anyway.
+double tiles_again(const Config& config, double blocks) {
   if (!config.training.mlp_tile_tokens) return 0.0;
   const ModelSpec& model = config.model;
   const auto up = 2.0 * static_cast<double>(model.hidden_size * model.intermediate_size) *
                   (model.gated_mlp ? 2.0 : 1.0);
-  return (static_cast<double>(model.num_layers) - full_blocks) * up /
+  return blocks * static_cast<double>(model.num_layers) * up /
          flops_per_token(model, config.data.sequence_length);
 }
 
@@ -49,14 +49,12 @@ double computed_again(const Config& config) {
       static_cast<double>(recompute.layers.value_or(blocks)) / static_cast<double>(blocks);
   switch (recompute.granularity) {
     case RecomputeGranularity::kNone:
-      return tiles_again(config, 0.0);
+      return tiles_again(config, 1.0);
     case RecomputeGranularity::kSelective:
-      return kSelectiveCost * share + tiles_again(config, 0.0);
+      return kSelectiveCost * share + tiles_again(config, 1.0);
     case RecomputeGranularity::kFull:
-      return share / 3.0 +
-             tiles_again(config,
-                         share * static_cast<double>(
-                                     blocks));  // a forward is a third of forward and backward
+      // A forward is a third of forward and backward.
+      return share / 3.0 + tiles_again(config, 1.0 - share);
   }
   return 0.0;
 }

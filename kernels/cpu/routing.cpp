@@ -60,23 +60,6 @@ float group_score(const float* scores, std::int64_t size, bool by_two) {
   return by_two && size > 1 ? best + second : best;
 }
 
-/// The tokens of the whole sequence of one of this rank's pieces that chose an expert. Each piece
-/// of each chunk of it has counts.
-std::int32_t count_of(const RouterSizes& sizes,
-                      const std::int32_t* counts,
-                      std::int64_t piece,
-                      std::int64_t expert) {
-  std::int32_t count = 0;
-  const std::int64_t sequence = (sizes.first + piece) / sizes.pieces % sizes.sequences;
-  for (std::int64_t c = 0; c < sizes.chunks; ++c) {
-    for (std::int64_t p = 0; p < sizes.pieces; ++p) {
-      const std::int64_t at = (c * sizes.sequences + sequence) * sizes.pieces + p;
-      count += counts[at * sizes.experts + expert];
-    }
-  }
-  return count;
-}
-
 /// Scratch for one token: what experts and groups are chosen by, and which may still be.
 struct ChoiceScratch {
   ChoiceScratch(float* numbers, std::int64_t experts, std::int64_t groups)
@@ -148,7 +131,7 @@ void CpuOps::choose_experts(const ExpertChoice& choice, Stream& stream) {
 // A task a piece of a sequence, whose tokens are added up in order.
 void CpuOps::measure_experts(const ExpertLoad& load, Stream& stream) {
   const RouterSizes sizes = expect_load(load);
-  stream.run([=, this, experts = sizes.experts, sequence = sizes.chunk] {
+  stream.run([=, this, experts = sizes.experts, sequence = sizes.piece] {
     const std::int64_t per_token = load.rule.per_token;
     const auto lease = scratch_.lease(threads_ * experts * size_of(DType::kF32));
     parallel_for(threads_, as_matrix(load.counts_BE).rows, [&](std::int64_t b, int worker) {
@@ -173,9 +156,9 @@ void CpuOps::measure_experts(const ExpertLoad& load, Stream& stream) {
       const float length = static_cast<float>(sizes.length);
       const ConstTensor of_ranks =
           load.ranks_counts_BE.empty() ? ConstTensor(load.counts_BE) : load.ranks_counts_BE;
+      const SequenceCounts whole(sizes.counted, experts, pointer<std::int32_t>(of_ranks), b);
       for (std::int64_t e = 0; e < experts; ++e) {
-        const auto count =
-            static_cast<float>(count_of(sizes, pointer<std::int32_t>(of_ranks), b, e));
+        const auto count = static_cast<float>(whole.of(e));
         pointer<float>(load.balance_BE)[b * experts + e] =
             static_cast<float>(experts) * (count / length) * (shares[e] / length);
       }
@@ -218,10 +201,10 @@ void CpuOps::choose_experts_backward(const ExpertChoiceBackward& back, Stream& s
           d_scores[chosen[j]] = d;
           row.chosen_sum += router_score(rule, row.logsumexp, logits[chosen[j]]) * d;
         }
+        const SequenceCounts counts(sizes.counted, experts, pointer<std::int32_t>(back.counts_BE),
+                                    n / sizes.piece);
         const auto d_share = [&](std::int64_t e) {
-          return share_scale *
-                 static_cast<float>(
-                     count_of(sizes, pointer<std::int32_t>(back.counts_BE), n / sizes.chunk, e));
+          return share_scale * static_cast<float>(counts.of(e));
         };
         for (std::int64_t e = 0; e < experts; ++e) {
           row.balance_mean += router_share(row.logsumexp, logits[e]) * d_share(e);

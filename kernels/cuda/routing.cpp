@@ -17,12 +17,9 @@ cuda::Router on_device(const RouterRule& rule,
   return {.rule = rule,
           .tokens = sizes.tokens,
           .experts = sizes.experts,
-          .chunk = sizes.chunk,
-          .sequences = sizes.sequences,
-          .chunks = sizes.chunks,
-          .pieces = sizes.pieces,
-          .first = sizes.first,
+          .piece = sizes.piece,
           .length = sizes.length,
+          .counted = sizes.counted,
           .logits = pointer<float>(logits)};
 }
 

@@ -26,6 +26,47 @@ struct RouterRule {
 /// Added to the sum that weights are divided by, as DeepSeek-V3 has it: sigmoids may all be 0.
 constexpr float kLeastWeightSum = 1e-20F;
 
+/// How the pieces of sequences lie in which tokens are counted (SequenceChunks): chunk by chunk, in
+/// a chunk sequence by sequence, in there piece by piece, those of all parts.
+struct CountedPieces {
+  std::int64_t sequences = 0;
+  std::int64_t chunks = 0;  ///< of each sequence
+  std::int64_t pieces = 0;  ///< of each chunk
+  std::int64_t first = 0;   ///< this rank's first piece
+};
+
+/// How many tokens of one whole sequence chose each expert, added up from the counts of its pieces.
+class SequenceCounts {
+ public:
+  /// Of the sequence that `piece`, one of this rank's, is of. counts: i32 [all pieces, E].
+  DSTRAIN_HD SequenceCounts(const CountedPieces& lie,
+                            std::int64_t experts,
+                            const std::int32_t* counts,
+                            std::int64_t piece)
+      : chunks_(lie.chunks),
+        pieces_(lie.pieces),
+        between_pieces_(experts),
+        between_chunks_(lie.sequences * lie.pieces * experts),
+        first_(counts + (lie.first + piece) / lie.pieces % lie.sequences * lie.pieces * experts) {}
+
+  DSTRAIN_HD std::int32_t of(std::int64_t expert) const {
+    std::int32_t count = 0;
+    for (std::int64_t c = 0; c < chunks_; ++c) {
+      for (std::int64_t p = 0; p < pieces_; ++p) {
+        count += first_[c * between_chunks_ + p * between_pieces_ + expert];
+      }
+    }
+    return count;
+  }
+
+ private:
+  std::int64_t chunks_;
+  std::int64_t pieces_;
+  std::int64_t between_pieces_;
+  std::int64_t between_chunks_;
+  const std::int32_t* first_;
+};
+
 /// The share of an expert in the softmax of its token's logits, which the auxiliary loss is taken
 /// of.
 DSTRAIN_HD float router_share(float logsumexp, float logit) {

@@ -17,6 +17,7 @@
 #include "kernels/math/sign_code.h"
 #include "kernels/math/top_code.h"
 #include "kernels/optimizers.h"
+#include "kernels/routing.h"
 
 namespace dstrain {
 namespace {
@@ -306,6 +307,42 @@ void Bench::run_experts() {
             [&] { ops.gather_rows(tokens, slots, kPerToken, {}, x, stream); });
   bandwidth("sum_rows", (kRows + kTokens) * row_bytes,
             [&] { ops.sum_rows(x, places, weights, tokens, Write::kOverwrite, stream); });
+  {
+    constexpr std::int64_t kChosen = 8, kMany = 128;  // as Qwen3-30B-A3B
+    const RouterRule rule{.per_token = kChosen, .normalised = true};
+    const Tensor logits = tensor(DType::kF32, {kTokens, kMany}, 3.0F);
+    const Tensor logsumexp = tensor(DType::kF32, {kTokens});
+    const Tensor chosen = tensor(DType::kI32, {kTokens, kChosen});
+    const Tensor shares = tensor(DType::kF32, {kTokens, kChosen});
+    const Tensor counts = tensor(DType::kI32, {4, kMany});
+    const Tensor d_logits = tensor(dtype_, {kTokens, kMany});
+    bandwidth("choose_experts, 8 of 128", kTokens * kMany * 4, [&] {
+      ops.choose_experts({.rule = rule,
+                          .logits_NE = logits,
+                          .logsumexp_N = logsumexp,
+                          .chosen_NK = chosen,
+                          .weights_NK = shares},
+                         stream);
+    });
+    ops.measure_experts({.rule = rule,
+                         .logits_NE = logits,
+                         .logsumexp_N = logsumexp,
+                         .chosen_NK = chosen,
+                         .counts_BE = counts},
+                        stream);
+    bandwidth("choose_experts_backward", kTokens * kMany * (4 + size_of(dtype_)), [&] {
+      ops.choose_experts_backward({.rule = rule,
+                                   .logits_NE = logits,
+                                   .logsumexp_N = logsumexp,
+                                   .chosen_NK = chosen,
+                                   .weights_NK = shares,
+                                   .d_weights_NK = shares,
+                                   .counts_BE = counts,
+                                   .balance_scale = 1.0F,
+                                   .d_logits_NE = d_logits},
+                                  stream);
+    });
+  }
   memory_.clear();
 }
 

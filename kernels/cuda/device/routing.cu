@@ -132,23 +132,6 @@ __global__ void choose_kernel(
   }
 }
 
-/// The tokens of the whole sequence of one of this rank's pieces that chose an expert. Each piece
-/// of each chunk of it has counts.
-__device__ std::int32_t count_of(const Router& router,
-                                 const std::int32_t* counts,
-                                 std::int64_t piece,
-                                 std::int64_t expert) {
-  std::int32_t count = 0;
-  const std::int64_t sequence = (router.first + piece) / router.pieces % router.sequences;
-  for (std::int64_t c = 0; c < router.chunks; ++c) {
-    for (std::int64_t p = 0; p < router.pieces; ++p) {
-      const std::int64_t at = (c * router.sequences + sequence) * router.pieces + p;
-      count += counts[at * router.experts + expert];
-    }
-  }
-  return count;
-}
-
 __global__ void measure_kernel(Router router,
                                const float* logsumexp,
                                const std::int32_t* chosen,
@@ -156,15 +139,15 @@ __global__ void measure_kernel(Router router,
                                const std::int32_t* ranks_counts,
                                float* balance) {
   const std::int64_t expert = blockIdx.x;
-  const std::int64_t chunk = blockIdx.y;
+  const std::int64_t piece = blockIdx.y;
   const std::int64_t per_token = router.rule.per_token;
-  const std::int64_t first = chunk * router.chunk;
+  const std::int64_t first = piece * router.piece;
   int count = 0;
-  for (std::int64_t slot = threadIdx.x; slot < router.chunk * per_token; slot += blockDim.x) {
+  for (std::int64_t slot = threadIdx.x; slot < router.piece * per_token; slot += blockDim.x) {
     count += chosen[first * per_token + slot] == expert ? 1 : 0;
   }
   count = block_sum(count);
-  const std::int64_t at = chunk * router.experts + expert;
+  const std::int64_t at = piece * router.experts + expert;
   if (threadIdx.x == 0) {
     counts[at] = count;
   }
@@ -172,13 +155,15 @@ __global__ void measure_kernel(Router router,
     return;
   }
   float share = 0.0F;
-  for (std::int64_t n = first + threadIdx.x; n < first + router.chunk; n += blockDim.x) {
+  for (std::int64_t n = first + threadIdx.x; n < first + router.piece; n += blockDim.x) {
     share += router_share(logsumexp[n], router.logits[n * router.experts + expert]);
   }
   share = block_sum(share);
   if (threadIdx.x == 0) {
     const float length = static_cast<float>(router.length);
-    count = ranks_counts == nullptr ? count : count_of(router, ranks_counts, chunk, expert);
+    if (ranks_counts != nullptr) {
+      count = SequenceCounts(router.counted, router.experts, ranks_counts, piece).of(expert);
+    }
     balance[at] = static_cast<float>(router.experts) * (static_cast<float>(count) / length) *
                   (share / length);
   }
@@ -215,10 +200,8 @@ __global__ void choose_backward_kernel(Router router, ChoiceGradient<T> back) {
     row.chosen_sum += router_score(rule, row.logsumexp, logits[chosen[k]]) * d;
   }
   row.chosen_sum = warp_reduce(row.chosen_sum, Plus{});
-  const auto d_share = [&](int e) {
-    return back.share_scale *
-           static_cast<float>(count_of(router, back.counts, n / router.chunk, e));
-  };
+  const SequenceCounts counts(router.counted, experts, back.counts, n / router.piece);
+  const auto d_share = [&](int e) { return back.share_scale * static_cast<float>(counts.of(e)); };
   for (int e = lane; e < experts; e += kWarp) {
     row.balance_mean += router_share(row.logsumexp, logits[e]) * d_share(e);
   }
@@ -338,7 +321,7 @@ void measure_experts(const Launch& to,
                      std::int32_t* counts,
                      const std::int32_t* ranks_counts,
                      float* balance) {
-  const std::int64_t pieces = router.chunk == 0 ? 0 : router.tokens / router.chunk;
+  const std::int64_t pieces = router.piece == 0 ? 0 : router.tokens / router.piece;
   if (pieces == 0) {
     return;
   }

@@ -16,12 +16,9 @@ struct Router {
   std::int64_t tokens;
   std::int64_t experts;
   // Not of choose_experts (RouterSizes):
-  std::int64_t chunk;
-  std::int64_t sequences;
-  std::int64_t chunks;
-  std::int64_t pieces;
-  std::int64_t first;
+  std::int64_t piece;
   std::int64_t length;
+  CountedPieces counted;
   const float* logits;
 };
 
