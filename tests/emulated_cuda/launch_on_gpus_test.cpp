@@ -14,12 +14,12 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "launcher/hosts/local_host.h"
 #include "tests/cluster/fleet_run.h"
 #include "tests/cluster/skip.h"
 #include "tests/failure/tiny_run.h"
 #include "tests/harness/local_agents.h"
 #include "tests/harness/program.h"
+#include "tests/harness/reserved_port.h"
 
 namespace dstrain {
 namespace {
@@ -212,7 +212,8 @@ class TorchRun {
                   const Program::Environment& first,
                   const Program::Environment& second) {
     std::filesystem::remove_all(tiny_.path("run"));
-    const std::string port = std::to_string(launcher::listen_on("127.0.0.1", 0).port);
+    const testing::ReservedPort reserved;
+    const std::string port = std::to_string(reserved.number());
     std::vector<std::unique_ptr<Program>> ranks;
     for (const Program::Environment* own : {&first, &second}) {
       Program::Environment all = {{"RANK", std::to_string(ranks.size())},

@@ -7,8 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "launcher/hosts/local_host.h"
+#include <catch2/catch.hpp>
+
 #include "tests/failure/tiny_run.h"
+#include "tests/harness/reserved_port.h"
 
 namespace dstrain::testing {
 
@@ -17,7 +19,7 @@ inline constexpr const char* kToken = "0123456789abcdef-of-a-test";
 /// One command line for all nodes, and a port of their own.
 class Nodes {
  public:
-  explicit Nodes(int count) : count_(count), port_(launcher::listen_on("127.0.0.1", 0).port) {}
+  explicit Nodes(int count) : count_(count) {}
 
   [[nodiscard]] const TinyRun& run() const { return run_; }
 
@@ -31,7 +33,7 @@ class Nodes {
                                     const std::vector<std::string>& more,
                                     const std::string& token = kToken) const {
     return start_as({"--node_rank", std::to_string(rank), "--num_nodes", std::to_string(count),
-                     "--master_addr", "127.0.0.1", "--master_port", std::to_string(port_)},
+                     "--master_addr", "127.0.0.1", "--master_port", std::to_string(port())},
                     more, token);
   }
   /// Calls node 0 at another port.
@@ -40,11 +42,11 @@ class Nodes {
                      "--master_addr", "127.0.0.1", "--master_port", std::to_string(port)},
                     {}, kToken);
   }
-  [[nodiscard]] std::uint16_t port() const { return port_; }
+  [[nodiscard]] std::uint16_t port() const { return port_.number(); }
   /// Started as with torchrun: the first node to come leads.
   std::unique_ptr<Program> arrive(const std::vector<std::string>& more = {}) const {
     return start_as({"--nnodes", std::to_string(count_), "--rdzv_endpoint",
-                     "127.0.0.1:" + std::to_string(port_), "--rdzv_backend", "c10d"},
+                     "127.0.0.1:" + std::to_string(port()), "--rdzv_backend", "c10d"},
                     more, kToken);
   }
 
@@ -61,12 +63,14 @@ class Nodes {
 
   TinyRun run_;
   int count_;
-  std::uint16_t port_;
+  ReservedPort port_;
 };
 
 inline bool says(const Program& node, const std::string& words) {
-  return becomes_true([&] { return node.err().find(words) != std::string::npos; },
-                      std::chrono::seconds{20});
+  const bool said = becomes_true([&] { return node.err().find(words) != std::string::npos; },
+                                 std::chrono::seconds{20});
+  if (!said) UNSCOPED_INFO("the node said: " << node.err());
+  return said;
 }
 
 }  // namespace dstrain::testing

@@ -6,8 +6,8 @@
 
 #include <catch2/catch.hpp>
 
-#include "launcher/hosts/local_host.h"
 #include "tests/failure/tiny_run.h"
+#include "tests/harness/reserved_port.h"
 
 namespace dstrain {
 namespace {
@@ -38,7 +38,8 @@ std::unique_ptr<Program> start_rank(const TinyRun& run,
 
 TEST_CASE("ranks started by hand, in any order, train together", "[failure]") {
   const TinyRun run;
-  const std::uint16_t port = launcher::listen_on("127.0.0.1", 0).port;
+  const testing::ReservedPort reserved;
+  const std::uint16_t port = reserved.number();
   const auto second = start_rank(run, 1, port, kToken);
   std::this_thread::sleep_for(std::chrono::milliseconds{200});
   const auto first = start_rank(run, 0, port, kToken);
@@ -50,7 +51,8 @@ TEST_CASE("ranks started by hand, in any order, train together", "[failure]") {
 
 TEST_CASE("a rank with another token is turned away with the code of a rendezvous", "[failure]") {
   const TinyRun run;
-  const std::uint16_t port = launcher::listen_on("127.0.0.1", 0).port;
+  const testing::ReservedPort reserved;
+  const std::uint16_t port = reserved.number();
   const auto first = start_rank(run, 0, port, kToken);
   const auto stranger = start_rank(run, 1, port, kGuess);
   CHECK(stranger->wait(seconds{20}) == 4);

@@ -9,8 +9,8 @@
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
 
-#include "launcher/hosts/local_host.h"
 #include "tests/failure/tiny_run.h"
+#include "tests/harness/reserved_port.h"
 #include "tests/harness/skip.h"
 
 namespace dstrain {
@@ -80,7 +80,8 @@ TEST_CASE("lines for two machines have their layout, by SSH or started by hand o
 TEST_CASE("ranks that a line starts are those of its layout, at its master", "[cmd][peers]") {
   if (testing::no_dstrain_here()) return;
   const TinyRun run;
-  const std::string port = std::to_string(launcher::listen_on("127.0.0.1", 0).port);
+  const testing::ReservedPort reserved;
+  const std::string port = std::to_string(reserved.number());
   const Answer answer =
       line(run, "launch --nproc_per_node=2 --master_addr=127.0.0.1 --master_port=" + port +
                     " --set training.steps=3 --deepspeed config.json");
