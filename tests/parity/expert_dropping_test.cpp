@@ -16,10 +16,7 @@ namespace {
 
 /// 19 tokens, 3 of 8 experts for each: ceil(19 · 3 / 8 · 0.8) = 6 tokens of a sequence an expert.
 TinyOptions dropping(const std::string& family) {
-  TinyOptions options = tiny_family(family);
-  options.model->experts.count = 8;
-  options.model->experts.per_token = 3;
-  options.micro_batch = 8;
+  TinyOptions options = tiny_experts(family);
   options.steps = 6;
   options.expert_capacity_factor = 0.8;
   return options;

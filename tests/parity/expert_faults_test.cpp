@@ -17,13 +17,10 @@ namespace dstrain::test {
 namespace {
 
 TinyOptions experts_of(const std::string& family, float balance, float z) {
-  TinyOptions options = tiny_family(family);
-  options.model->experts.count = 8;
-  options.model->experts.per_token = 3;
+  TinyOptions options = tiny_experts(family);
   options.model->experts.balance_coefficient = balance;
   options.model->experts.z_coefficient = z;
   options.model->adds_balance_loss = balance > 0.0F;
-  options.micro_batch = 8;
   options.gradient_clipping = 0.0;
   options.optimizer = {.kind = OptimizerKind::kSgd, .weight_decay = 0.0};
   return options;

@@ -17,11 +17,8 @@ namespace dstrain::test {
 namespace {
 
 TinyOptions experts_of(const std::string& family) {
-  TinyOptions options = tiny_family(family);
-  options.model->experts.count = 8;
-  options.model->experts.per_token = 3;
+  TinyOptions options = tiny_experts(family);
   options.model->experts.z_coefficient = 0.001F;
-  options.micro_batch = 8;
   options.steps = 4;
   return options;
 }

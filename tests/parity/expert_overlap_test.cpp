@@ -17,9 +17,7 @@ namespace dstrain::test {
 namespace {
 
 TinyOptions experts_of(const std::string& family, int ranks) {
-  TinyOptions options = tiny_family(family);
-  options.model->experts.count = 8;
-  options.model->experts.per_token = 3;
+  TinyOptions options = tiny_experts(family);
   options.micro_batch = 2;
   options.accumulation = 8 / ranks / 2;
   options.expert_parallel.size = ranks;

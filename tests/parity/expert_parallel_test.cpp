@@ -27,12 +27,8 @@ namespace {
 const std::vector<std::string> kExpertFamilies{"mixtral", "qwen3_moe", "olmoe", "gpt_oss",
                                                "deepseek_v2"};
 
-/// With as many experts as divide among 2 and 4 ranks.
 TinyOptions experts_of(const std::string& family) {
-  TinyOptions options = tiny_family(family);
-  options.model->experts.count = 8;
-  options.model->experts.per_token = 3;
-  options.micro_batch = 8;
+  TinyOptions options = tiny_experts(family);
   options.steps = 10;
   // With it no gate comes so near its limit that rounding decides whether it has a gradient.
   if (family == "gpt_oss") options.seed = 1237;

@@ -73,4 +73,13 @@ inline TinyOptions tiny_family(const std::string& model_type) {
   return {.model = model, .micro_batch = 4, .gradient_clipping = 0.5, .steps = 10};
 }
 
+/// A family with experts, as many as divide among 2, 4 and 8 ranks, 3 of them for each token.
+inline TinyOptions tiny_experts(const std::string& model_type) {
+  TinyOptions options = tiny_family(model_type);
+  options.model->experts.count = 8;
+  options.model->experts.per_token = 3;
+  options.micro_batch = 8;
+  return options;
+}
+
 }  // namespace dstrain::test

@@ -1,16 +1,16 @@
 // Mixtures of experts against fp64: how tokens choose experts, the losses that keep experts busy,
-// the order of rows, and products with a matrix for each expert; gradients against finite
-// differences.
+// and the order of rows; gradients against finite differences.
 //
-// N tokens (B sequences × T positions), E experts, K chosen of each token, C width, F of an expert
+// N tokens (B sequences × T positions), E experts, K chosen of each token
+#include "kernels/routing.h"
+
 #include <algorithm>
 #include <cmath>
 #include <numeric>
-#include <optional>
+#include <vector>
 
 #include <catch2/catch.hpp>
 
-#include "kernels/routing.h"
 #include "tests/ops/lab.h"
 
 namespace dstrain::test {
@@ -193,6 +193,36 @@ Tensor counts_on(Lab& lab, const Case& c, const Routed& routed, Tensor balance) 
   return counts;
 }
 
+struct LossScales {
+  double balance = 0.0;
+  double z = 0.0;
+};
+/// `counts`: of whole sequences, which lie as `sequences` says.
+Values logit_gradient_on(Lab& lab,
+                         const Case& c,
+                         const Routed& routed,
+                         const Values& d_weights,
+                         ConstTensor counts,
+                         LossScales scales = {},
+                         DType dtype = DType::kF32,
+                         SequenceChunks sequences = {}) {
+  const Tensor d_logits = lab.unset(dtype, {c.tokens(), c.experts});
+  lab.ops().choose_experts_backward(
+      {.rule = c.rule,
+       .logits_NE = routed.logits,
+       .logsumexp_N = routed.logsumexp,
+       .chosen_NK = routed.chosen,
+       .weights_NK = routed.weights,
+       .d_weights_NK = lab.put(d_weights, DType::kF32, {c.tokens(), c.rule.per_token}),
+       .counts_BE = counts,
+       .sequences = sequences,
+       .balance_scale = static_cast<float>(scales.balance),
+       .z_scale = static_cast<float>(scales.z),
+       .d_logits_NE = d_logits},
+      lab.stream());
+  return lab.get(d_logits);
+}
+
 }  // namespace
 
 TEST_CASE("tokens choose the experts of the highest scores, with their weights", "[ops][experts]") {
@@ -291,21 +321,8 @@ TEST_CASE("logits have the gradients of weights, of the auxiliary loss and of th
       const double absolute = 2e-6 * c.rule.scale + absolute_error_of(dtype);
       const auto run = [&](Lab& lab, double balance_scale, double z_scale) {
         const Routed routed = choose(lab, c, logits, {});
-        const Tensor counts_BE = counts_on(lab, c, routed, {});
-        const Tensor d_logits = lab.unset(dtype, {c.tokens(), c.experts});
-        lab.ops().choose_experts_backward(
-            {.rule = c.rule,
-             .logits_NE = routed.logits,
-             .logsumexp_N = routed.logsumexp,
-             .chosen_NK = routed.chosen,
-             .weights_NK = routed.weights,
-             .d_weights_NK = lab.put(d_weights, DType::kF32, {c.tokens(), c.rule.per_token}),
-             .counts_BE = counts_BE,
-             .balance_scale = static_cast<float>(balance_scale),
-             .z_scale = static_cast<float>(z_scale),
-             .d_logits_NE = d_logits},
-            lab.stream());
-        return lab.get(d_logits);
+        return logit_gradient_on(lab, c, routed, d_weights, counts_on(lab, c, routed, {}),
+                                 {.balance = balance_scale, .z = z_scale}, dtype);
       };
       conforms({{"d_logits", gradient(0.0, 0.0), relative, absolute},
                 {"d_logits with the auxiliary loss", gradient(kBalance, 0.0), relative, absolute},
@@ -326,18 +343,7 @@ TEST_CASE("a weight that is normalised by itself has no gradient, not even of ro
     conforms({{"d_logits", Values(logits.size(), 0.0), 0.0, 0.0}},
              [&](Lab& lab) -> std::vector<Values> {
                const Routed routed = choose(lab, c, logits, {});
-               const Tensor d_logits = lab.unset(DType::kF32, {c.tokens(), c.experts});
-               lab.ops().choose_experts_backward(
-                   {.rule = c.rule,
-                    .logits_NE = routed.logits,
-                    .logsumexp_N = routed.logsumexp,
-                    .chosen_NK = routed.chosen,
-                    .weights_NK = routed.weights,
-                    .d_weights_NK = lab.put(d_weights, DType::kF32, {c.tokens(), 1}),
-                    .counts_BE = counts_on(lab, c, routed, {}),
-                    .d_logits_NE = d_logits},
-                   lab.stream());
-               return {lab.get(d_logits)};
+               return {logit_gradient_on(lab, c, routed, d_weights, counts_on(lab, c, routed, {}))};
              });
   }
 }
@@ -439,23 +445,9 @@ TEST_CASE("the auxiliary loss is of whole sequences where ranks have parts of th
         for (std::size_t i = 0; i < own.size(); ++i) {
           results[0][i % static_cast<std::size_t>(experts)] += own[i];
         }
-        const std::int64_t per_token = part.rule.per_token;
-        const Tensor d_logits = lab.unset(DType::kF32, {part.tokens(), experts});
-        lab.ops().choose_experts_backward(
-            {.rule = part.rule,
-             .logits_NE = routed.logits,
-             .logsumexp_N = routed.logsumexp,
-             .chosen_NK = routed.chosen,
-             .weights_NK = routed.weights,
-             .d_weights_NK = lab.put(rows_of(d_weights, rows, per_token), DType::kF32,
-                                     {part.tokens(), per_token}),
-             .counts_BE = of_ranks,
-             .sequences = sequences,
-             .balance_scale = static_cast<float>(kBalance),
-             .z_scale = 0.0F,
-             .d_logits_NE = d_logits},
-            lab.stream());
-        results.push_back(lab.get(d_logits));
+        results.push_back(logit_gradient_on(lab, part, routed,
+                                            rows_of(d_weights, rows, part.rule.per_token), of_ranks,
+                                            {.balance = kBalance}, DType::kF32, sequences));
       };
       for (const std::int64_t rank : {0, 1}) {
         for (std::int64_t at = 0; at < parts; ++at) {
@@ -515,226 +507,6 @@ TEST_CASE("rows are ordered by expert and by token, the first of a sequence up t
                      lab.stream());
                  return {lab.get(rows_E), lab.get(slots_NK.flat(0, kept)), lab.get(places_NK)};
                });
-    }
-  }
-}
-
-namespace {
-
-// Of 6 tokens with 2 choices; slots 3 and 10 were dropped, and expert 1 has no rows.
-const Ids kSlots = {0, 5, 6, 1, 2, 4, 8, 11, 7, 9};
-const Ids kRows = {3, 0, 5, 2};
-constexpr std::int64_t kTokens = 6;
-constexpr std::int64_t kPerToken = 2;
-const auto kM = static_cast<std::int64_t>(kSlots.size());
-constexpr std::int64_t kE = 4;
-
-Ids places_of_slots() {
-  Ids places(kTokens * kPerToken, -1);
-  for (std::size_t m = 0; m < kSlots.size(); ++m) {
-    places[static_cast<std::size_t>(kSlots[m])] = static_cast<std::int32_t>(m);
-  }
-  return places;
-}
-
-Ids expert_of_slots() {
-  Ids chosen(kTokens * kPerToken, 1);
-  std::size_t m = 0;
-  for (std::size_t e = 0; e < kRows.size(); ++e) {
-    for (std::int32_t row = 0; row < kRows[e]; ++row) {
-      chosen[static_cast<std::size_t>(kSlots[m++])] = static_cast<std::int32_t>(e);
-    }
-  }
-  return chosen;
-}
-
-}  // namespace
-
-TEST_CASE("rows of experts are gathered and added up, with weights and without", "[ops][experts]") {
-  for (const DType dtype : kComputeDtypes) {
-    for (const std::int64_t width : {16, 13}) {
-      CAPTURE(name_of(dtype), width);
-      const Values x = rounded_to(dtype, random_values(kTokens * width, 1));
-      const Values y = rounded_to(dtype, random_values(kM * width, 2));
-      const Values weights = rounded_to(DType::kF32, random_values(kTokens * kPerToken, 3));
-      Values gathered;
-      Values weighted;
-      for (const std::int32_t slot : kSlots) {
-        for (std::int64_t i = 0; i < width; ++i) {
-          gathered.push_back(x[static_cast<std::size_t>(slot / kPerToken * width + i)]);
-          weighted.push_back(gathered.back() * weights[static_cast<std::size_t>(slot)]);
-        }
-      }
-      Values summed(x.size());
-      Values added = x;
-      for (std::size_t m = 0; m < kSlots.size(); ++m) {
-        for (std::int64_t i = 0; i < width; ++i) {
-          const auto to = static_cast<std::size_t>(kSlots[m] / kPerToken * width + i);
-          const double value = y[m * static_cast<std::size_t>(width) + static_cast<std::size_t>(i)];
-          summed[to] += value * weights[static_cast<std::size_t>(kSlots[m])];
-          added[to] += value;
-        }
-      }
-      const double relative = relative_error_of(dtype);
-      const double absolute = 1e-6 + absolute_error_of(dtype);
-      conforms({{"gathered", gathered, 0.0, 0.0},
-                {"weighted", weighted, relative, absolute},
-                {"summed", summed, relative, absolute},
-                {"added", added, relative, absolute}},
-               [&](Lab& lab) -> std::vector<Values> {
-                 const Tensor x_NC = lab.put(x, dtype, {kTokens, width});
-                 const Tensor y_MC = lab.put(y, dtype, {kM, width});
-                 const Tensor w = lab.put(weights, DType::kF32, {kTokens, kPerToken});
-                 const Tensor slots = lab.put_ids(kSlots);
-                 const Tensor places = lab.put_ids(places_of_slots()).view({kTokens, kPerToken});
-                 const Tensor plain = lab.unset(dtype, {kM, width});
-                 const Tensor times = lab.unset(dtype, {kM, width});
-                 const Tensor sum = lab.unset(dtype, {kTokens, width});
-                 lab.ops().gather_rows(x_NC, slots, kPerToken, {}, plain, lab.stream());
-                 lab.ops().gather_rows(x_NC, slots, kPerToken, w, times, lab.stream());
-                 lab.ops().sum_rows(y_MC, places, w, sum, Write::kOverwrite, lab.stream());
-                 lab.ops().sum_rows(y_MC, places, {}, x_NC, Write::kAdd, lab.stream());
-                 return {lab.get(plain), lab.get(times), lab.get(sum), lab.get(x_NC)};
-               });
-    }
-  }
-}
-
-TEST_CASE("weights have the gradients of rows, and of the biases behind them", "[ops][experts]") {
-  constexpr std::int64_t kF = 21;
-  constexpr std::int64_t kC = 13;
-  for (const DType dtype : kComputeDtypes) {
-    CAPTURE(name_of(dtype));
-    const Values row = rounded_to(dtype, random_values(kM * kF, 1));
-    const Values d_row = rounded_to(dtype, random_values(kM * kF, 2));
-    const Values dy = rounded_to(dtype, random_values(kM * kC, 3));
-    const Values bias = rounded_to(dtype, random_values(kE * kC, 4));
-    const Values weights = rounded_to(DType::kF32, random_values(kTokens * kPerToken, 5));
-    const Ids chosen = expert_of_slots();
-    Values plain(weights.size(), 99.0);
-    Values biased = plain;
-    Values scaled;
-    for (std::size_t m = 0; m < kSlots.size(); ++m) {
-      const auto slot = static_cast<std::size_t>(kSlots[m]);
-      plain[slot] = std::inner_product(row.begin() + static_cast<std::int64_t>(m) * kF,
-                                       row.begin() + static_cast<std::int64_t>(m + 1) * kF,
-                                       d_row.begin() + static_cast<std::int64_t>(m) * kF, 0.0);
-      biased[slot] = std::inner_product(
-          bias.begin() + chosen[slot] * kC, bias.begin() + (chosen[slot] + 1) * kC,
-          dy.begin() + static_cast<std::int64_t>(m) * kC, plain[slot]);
-      for (std::int64_t i = 0; i < kF; ++i) {
-        scaled.push_back(d_row[m * kF + static_cast<std::size_t>(i)] * weights[slot]);
-      }
-    }
-    conforms({{"d_weights", plain, 0.0, 1e-5},
-              {"d_weights with biases", biased, 0.0, 1e-5},
-              {"d_row", scaled, relative_error_of(dtype), absolute_error_of(dtype)}},
-             [&](Lab& lab) -> std::vector<Values> {
-               const Shape slots{kTokens, kPerToken};
-               std::vector<Values> results;
-               for (const bool has_bias : {false, true}) {
-                 const Tensor d = lab.put(d_row, dtype, {kM, kF});
-                 const Tensor d_weights = lab.unset(DType::kF32, slots);
-                 lab.ops().weighted_rows_backward(
-                     {.slots_M = lab.put_ids(kSlots),
-                      .weights_NK = lab.put(weights, DType::kF32, slots),
-                      .row_MF = lab.put(row, dtype, {kM, kF}),
-                      .d_row_MF = d,
-                      .dy_MC = lab.put(dy, dtype, {kM, kC}),
-                      .bias_EC = has_bias ? lab.put(bias, dtype, {kE, kC}) : ConstTensor{},
-                      .chosen_NK = lab.put_ids(chosen).view(slots),
-                      .d_weights_NK = d_weights},
-                     lab.stream());
-                 results.push_back(lab.get(d_weights));
-                 if (has_bias) results.push_back(lab.get(d));
-               }
-               return results;
-             });
-  }
-}
-
-TEST_CASE("each expert multiplies its own rows, and one without rows has gradients of zero",
-          "[ops][experts]") {
-  struct Sizes {
-    Ids rows;
-    std::int64_t inputs;
-    std::int64_t outputs;
-  };
-  for (const DType dtype : kComputeDtypes) {
-    for (const Sizes& s : {Sizes{{3, 0, 5, 2}, 16, 24}, Sizes{{0, 1, 0, 0, 7}, 13, 9},
-                           Sizes{{150, 17, 0, 331}, 64, 96}, Sizes{{0, 0}, 8, 8}}) {
-      const auto experts = static_cast<std::int64_t>(s.rows.size());
-      const std::int64_t m = std::accumulate(s.rows.begin(), s.rows.end(), std::int64_t{0});
-      CAPTURE(name_of(dtype), m, s.inputs, s.outputs);
-      const Values x = rounded_to(dtype, random_values(m * s.inputs, 1));
-      const Values w = rounded_to(dtype, random_values(experts * s.outputs * s.inputs, 2));
-      const Values bias = rounded_to(dtype, random_values(experts * s.outputs, 3));
-      const Values dy = rounded_to(dtype, random_values(m * s.outputs, 4));
-      Values y(static_cast<std::size_t>(m * s.outputs));
-      Values dx(x.size());
-      Values dw(w.size());
-      Values db(bias.size());
-      std::int64_t row = 0;
-      for (std::int64_t e = 0; e < experts; ++e) {
-        for (std::int32_t k = 0; k < s.rows[static_cast<std::size_t>(e)]; ++k, ++row) {
-          for (std::int64_t o = 0; o < s.outputs; ++o) {
-            const auto out = static_cast<std::size_t>(row * s.outputs + o);
-            y[out] = bias[static_cast<std::size_t>(e * s.outputs + o)];
-            db[static_cast<std::size_t>(e * s.outputs + o)] += dy[out];
-            for (std::int64_t i = 0; i < s.inputs; ++i) {
-              const auto in = static_cast<std::size_t>(row * s.inputs + i);
-              const auto of = static_cast<std::size_t>((e * s.outputs + o) * s.inputs + i);
-              y[out] += x[in] * w[of];
-              dx[in] += dy[out] * w[of];
-              dw[of] += dy[out] * x[in];
-            }
-          }
-        }
-      }
-      Values twice = dw;
-      for (double& value : twice) {
-        value *= 2.0;
-      }
-      const double relative = relative_error_of(dtype);
-      const double sums = 2e-5 + absolute_error_of(dtype);
-      // cuBLASLt cannot add biases that begin anywhere: the product is rounded before they are
-      // added.
-      conforms({{"y", y, 2.0 * relative, sums + (dtype == DType::kF32 ? 0.0 : relative)},
-                {"dx", dx, relative, sums},
-                {"dw", dw, 1e-5, 1e-4},
-                {"dw of two micro-batches", twice, 1e-5, 2e-4},
-                {"dbias", db, 1e-5, 1e-4}},
-               [&](Lab& lab) -> std::vector<Values> {
-                 const Tensor x_MI = lab.put(x, dtype, {m, s.inputs});
-                 const Tensor w_EOI = lab.put(w, dtype, {experts, s.outputs, s.inputs});
-                 const Tensor dy_MO = lab.put(dy, dtype, {m, s.outputs});
-                 const Tensor y_MO = lab.unset(dtype, {m, s.outputs});
-                 const Tensor dx_MI = lab.unset(dtype, {m, s.inputs});
-                 const Tensor dw_EOI = lab.unset(DType::kF32, w_EOI.shape());
-                 const Tensor db_EO = lab.unset(DType::kF32, {experts, s.outputs});
-                 Ops& ops = lab.ops();
-                 ops.grouped_forward(x_MI, w_EOI, lab.put(bias, dtype, {experts, s.outputs}),
-                                     s.rows, y_MO, lab.stream());
-                 ops.grouped_backward_input(dy_MO, w_EOI, s.rows, dx_MI, lab.stream());
-                 ops.grouped_backward_weight(dy_MO, x_MI, s.rows, dw_EOI, Write::kOverwrite,
-                                             lab.stream());
-                 ops.grouped_backward_bias(dy_MO, s.rows, db_EO, Write::kOverwrite, lab.stream());
-                 const Values of_one = lab.get(dw_EOI);
-                 ops.grouped_backward_weight(dy_MO, x_MI, s.rows, dw_EOI, Write::kAdd,
-                                             lab.stream());
-                 return {lab.get(y_MO), lab.get(dx_MI), of_one, lab.get(dw_EOI), lab.get(db_EO)};
-               });
-    }
-  }
-}
-
-TEST_CASE("rows that are not those of the experts are refused", "[ops][experts]") {
-  for (const BackendUnderTest& backend : backends_under_test()) {
-    Lab lab(backend.make(1));
-    const Tensor x = lab.unset(DType::kF32, {3, 8});
-    const Tensor w = lab.unset(DType::kF32, {2, 8, 8});
-    for (const Ids& rows : {Ids{1, 1}, Ids{3, 1}, Ids{4, -1}, Ids{3}}) {
-      CHECK_THROWS(lab.ops().grouped_forward(x, w, {}, rows, x, lab.stream()));
     }
   }
 }
