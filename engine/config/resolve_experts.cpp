@@ -92,8 +92,8 @@ void check_ranks(const Config& config, std::int64_t same_parameters, Origins& or
                         fmt::format("the {} ranks that have other tokens", same_parameters));
 }
 
-/// Of a sequence that ranks share, none knows which tokens come first. An expert with place for all
-/// tokens drops none.
+/// Refuses a capacity where ranks share sequences, since no rank then knows which of a sequence's
+/// tokens come first; tells of one that has place for all tokens.
 void check_capacity(LoadedConfig& loaded, Origins& origins) {
   const Config& config = loaded.config;
   const std::optional<double> factor = config.training.expert_capacity_factor;

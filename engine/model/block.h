@@ -65,7 +65,8 @@ class Block {
   [[nodiscard]] Tensor handed_on_stream(const LayerContext& context, int slot) const;
   /// Computes from what attention reads to what the feed-forward reads.
   void attend(const LayerContext& context, int slot) const;
-  /// What the feed-forward reads.
+  /// Returns what the feed-forward reads, gathered from the tensor-parallel ranks unless each of
+  /// them computes its own tokens.
   [[nodiscard]] ConstTensor enter_feed_forward(const LayerContext& context, int slot) const;
   /// Computes from there to what the block adds to the stream.
   [[nodiscard]] ConstTensor feed_forward(const LayerContext& context, int slot) const;

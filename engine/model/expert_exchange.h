@@ -46,8 +46,9 @@ class ExpertExchange {
   [[nodiscard]] Tensor rows_here(const LayerContext& context, std::int64_t rows) const {
     return context.buffer(here_).rows(0, rows);
   }
-  // What follows travels while others compute, where LayerContext::expert_passing says so: what it
-  // reads must not change, nor what it writes be read, before arrive().
+  // The calls that follow give and give back. Where there is a LayerContext::expert_passing they
+  // return while rows are still on their way: what they read must not change, and what they write
+  // must not be read, before arrive().
   /// Makes computing wait for all that was sent.
   void arrive(const LayerContext& context) const;
   /// Sends them, and returns the rows as received, valid until the next exchange.

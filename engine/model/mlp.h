@@ -24,11 +24,12 @@ class Mlp {
 
   /// Calls expand(), then computes y = down(hidden).
   void forward(const LayerContext& context, int slot, ConstTensor x_NC, Tensor y_NC) const;
-  /// Computes all of forward that backward reads: pre = up x, and activate(). Nothing in tiles.
+  /// Computes all of forward that backward reads: pre = up x, and activate(). In tiles it
+  /// computes nothing.
   void expand(const LayerContext& context, int slot, ConstTensor x_NC) const;
   /// Computes hidden = act(pre), or act(gate) · up, or what a limit makes of them, from pre as it
   /// was kept: where expand() computed both in one, hidden may differ from that by pre's rounding.
-  /// Nothing in tiles.
+  /// In tiles it computes nothing.
   void activate(const LayerContext& context, int slot) const;
   void backward(const LayerContext& context,
                 int slot,

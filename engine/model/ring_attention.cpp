@@ -44,7 +44,8 @@ RingAttention RingAttention::declare(const LayerShape& shape,
   ring.part_queries_ = scratch("ring/part_queries", {rows, ring.query_width()}, shape.compute);
   ring.part_logsumexp_ = scratch("ring/part_logsumexp", per_query, DType::kF32);
   ring.d_keys_ = d_scratch("ring/d_keys", {rows, ring.key_width()}, shape.compute);
-  // Of two ranks, one has nothing to wait for while it computes with the other's keys.
+  // Two ranks need one buffer each: nothing else arrives while a rank computes with the other's
+  // keys.
   const std::size_t turns = std::min<std::size_t>(2, ring.steps_.size() - 1);
   for (std::size_t turn = 0; turn < turns; ++turn) {
     const std::string which = std::to_string(turn);

@@ -52,10 +52,10 @@ struct ContextTransfer {
   std::int64_t elements = 0;
 };
 
-/// What passes between ranks that have other experts of a block, by all-to-alls, and between those
-/// that have other tokens of the same sequences, of which experts are chosen. Rows go where the
-/// router says: of those that come back a rank sends others than are planned, and all ranks
-/// together as many, or fewer where experts drop some.
+/// One transfer of a block's experts: an all-to-all between ranks that hold other experts, or a sum
+/// of counts between ranks that have other tokens of the same sequences. Rows go where the router
+/// says: a single rank may send others than are planned for those that come back; all ranks
+/// together send as many, or fewer where experts drop some.
 struct ExpertTransfer {
   std::int64_t elements = 0;
   DType dtype = DType::kF32;

@@ -1,5 +1,5 @@
-// What a step says of its experts: from the tally and the losses of this rank's blocks to the
-// numbers of all ranks.
+// How a step finds out what its experts did: each rank adds the tally and the losses of its own
+// blocks to a RoutingReport, which is then summed over all ranks.
 #include "engine/train/engine.h"
 #include "kernels/core/caller_stream.h"
 

@@ -28,8 +28,8 @@ std::string bar(std::int64_t step, std::int64_t total) {
   return text;
 }
 
-/// What the losses of experts are, and how often the busiest of all layers is chosen, over the
-/// mean.
+/// Tells the losses of experts, and how often the busiest expert of all layers is chosen over the
+/// mean of its layer. Empty where no layer has experts.
 std::string routing_text(const std::vector<LayerRouting>& routing) {
   if (routing.empty()) return "";
   std::string text;
