@@ -78,6 +78,7 @@ void print_json(const Flags& flags, const ConversionSummary& summary) {
                                        {"files_taken_up", summary.files_taken_up},
                                        {"companions", summary.companions},
                                        {"optimizer_left_out", summary.optimizer_left_out},
+                                       {"left_out", summary.left_out},
                                        {"seconds", summary.seconds},
                                        {"peak_resident_bytes", peak_resident_bytes()}};
   fmt::print("{}\n", json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
@@ -102,6 +103,9 @@ void print_summary(const Flags& flags, const ConversionSummary& summary) {
       list += (list.empty() ? "" : ", ") + name;
     }
     fmt::print("  with {}\n", list);
+  }
+  if (!summary.left_out.empty()) {
+    fmt::print("  left out: {}\n", summary.left_out);
   }
   if (summary.optimizer_left_out) {
     fmt::print("  left out: the optimizer's state, which {} cannot hold\n",

@@ -18,7 +18,7 @@ struct ExpertChoice {
   RouterRule rule;
   ConstTensor logits_NE;  ///< f32
   ConstTensor bias_E;     ///< f32, added to scores for choosing alone; optional
-  Tensor logsumexp_N;     ///< f32, of the logits
+  Tensor logsumexp_N;     ///< f32, of the logarithms of scores (router_score)
   Tensor chosen_NK;       ///< i32
   Tensor weights_NK;      ///< f32
 };
@@ -45,7 +45,7 @@ struct ExpertLoad {
   ConstTensor chosen_NK;
   Tensor counts_BE;  ///< i32: the tokens that chose the expert
   /// f32, whose sum over the chunks and ranks of a sequence is E · f · P; f: counts / T, P: the
-  /// mean of the softmax; optional.
+  /// mean of the shares (router_share); optional.
   Tensor balance_BE;
   /// i32 [parts · B, E], for f: of all ranks together; optional where one has all
   ConstTensor ranks_counts_BE;

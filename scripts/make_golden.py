@@ -188,6 +188,13 @@ deepseek_v2_lite_tiny = family_tiny(
     moe_intermediate_size=20, n_routed_experts=6, n_shared_experts=1, num_experts_per_tok=2, n_group=3, topk_group=2,
     topk_method="group_limited_greedy", routed_scaling_factor=2.5,
     rope_parameters={"rope_type": "default", "rope_theta": 10000.0})
+# Sigmoids, groups by their two best, weights that are divided by their sum, and a bias that transformers leaves as it is.
+deepseek_v3_tiny = family_tiny(
+    transformers.DeepseekV3Config, **deepseek, q_lora_rank=12, v_head_dim=8, first_k_dense_replace=1,
+    moe_intermediate_size=20, n_routed_experts=8, n_shared_experts=1, num_experts_per_tok=3, n_group=4, topk_group=2,
+    norm_topk_prob=True, routed_scaling_factor=2.5, rope_parameters={
+        "rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "beta_fast": 4.0, "beta_slow": 1.0, "mscale": 0.9,
+        "mscale_all_dim": 0.7, "original_max_position_embeddings": 16})
 
 
 def gpt_neox_tiny():
@@ -246,6 +253,7 @@ CASES = {
     "gpt-oss-tiny": (gpt_oss_tiny, transformers.GptOssForCausalLM, 2, 25, 1022),
     "deepseek-v2-tiny": (deepseek_v2_tiny, transformers.DeepseekV2ForCausalLM, 2, 25, 1023),
     "deepseek-v2-lite-tiny": (deepseek_v2_lite_tiny, transformers.DeepseekV2ForCausalLM, 2, 25, 1024),
+    "deepseek-v3-tiny": (deepseek_v3_tiny, transformers.DeepseekV3ForCausalLM, 2, 25, 1026),
     "gemma3-tiny": (gemma3_tiny, transformers.Gemma3ForCausalLM, 2, 27, 1014),
     "fp8-tiny": (fp8_tiny, transformers.LlamaForCausalLM, 4, 32, 1005),
 }
@@ -325,6 +333,9 @@ def make_weights(model_class, config, generator):
         noise = WEIGHT_STD * torch.randn(parameter.shape, generator=generator)
         is_factor = parameter.dim() == 1 and name.endswith(".weight") and not counts_norms_from_one(config)
         weights[name] = noise + 1.0 if is_factor else noise
+    for name, buffer in model_class(config).named_buffers():
+        if name.endswith("e_score_correction_bias"):
+            weights[name] = WEIGHT_STD * torch.randn(buffer.shape, generator=generator)
     return weights
 
 
@@ -388,6 +399,8 @@ def unpin_from_single_precision(model):
             module.forward = complex_rotary_in_double.__get__(module)
         elif type(module).__name__ == "DeepseekV2TopkRouter":
             module.forward = deepseek_router_in_double.__get__(module)
+        elif type(module).__name__ == "DeepseekV3TopkRouter":
+            module.forward = balanced_router_in_double.__get__(module)
         elif type(module).__name__.endswith("RotaryEmbedding"):
             module.forward = rotary_in_double.__get__(module)
         elif type(module).__name__.endswith("TopKRouter"):
@@ -422,6 +435,21 @@ def deepseek_router_in_double(self, hidden):
     ordered, experts = (shares * allowed).sort(dim=-1, descending=True)
     assert (ordered[:, self.top_k - 1] - ordered[:, self.top_k]).min() > CLEAR_CHOICE
     return logits, ordered[:, :self.top_k] * self.routed_scaling_factor, experts[:, :self.top_k]
+
+
+def balanced_router_in_double(self, hidden):
+    logits = hidden.reshape(-1, self.hidden_dim) @ self.weight.T
+    scores = logits.sigmoid()
+    by = scores + self.e_score_correction_bias
+    best = by.view(len(by), self.num_group, -1).topk(2, dim=-1).values.sum(-1).sort(-1, descending=True)
+    assert (best.values[:, self.topk_group - 1] - best.values[:, self.topk_group]).min() > CLEAR_CHOICE
+    allowed = torch.zeros_like(best.values).scatter(1, best.indices[:, :self.topk_group], 1.0).bool()
+    allowed = allowed.repeat_interleave(self.num_experts // self.num_group, dim=1)
+    ordered, experts = by.masked_fill(~allowed, -torch.inf).sort(dim=-1, descending=True)
+    assert (ordered[:, self.top_k - 1] - ordered[:, self.top_k]).min() > CLEAR_CHOICE
+    experts = experts[:, :self.top_k]
+    weights = scores.gather(1, experts)
+    return logits, weights / (weights.sum(-1, keepdim=True) + 1e-20) * self.routed_scaling_factor, experts
 
 
 def router_in_double(self, hidden):

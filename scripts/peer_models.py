@@ -18,6 +18,7 @@ def random_model(family, draw, *, attention="eager", **fixed):
     for name, parameter in model.named_parameters():
         is_norm = parameter.dim() == 1 and name.endswith(".weight") and "gemma" not in family
         parameter.data = torch.randn_like(parameter) * 0.1 + (1.0 if is_norm else 0.0)
+    draw_balancing_biases(model, 0.1)
     model.tie_weights()
     if hasattr(config, "num_experts_per_tok"):
         model.set_experts_implementation("eager")  # the usual one wants rows of multiples of 16 bytes
@@ -162,7 +163,28 @@ def random_config(family, draw, *, vocab_size=None, positions=None, window=None,
                 v_head_dim=draw.randint(3, nope + rotated), n_routed_experts=groups * of_each, n_shared_experts=draw.randint(1, 2),
                 moe_intermediate_size=draw.randint(5, 40) * shared_by, first_k_dense_replace=draw.randint(0, layers - 1),
                 routed_scaling_factor=draw.choice([1.0, 2.5]))
+        case "deepseek_v3":  # whose class never moves the balancing bias
+            groups, of_each = draw.choice([1, 2, 3]), draw.randint(2, 4)
+            among, normalised = draw.randint(1, groups), draw.random() < 0.7
+            chosen = experts(draw) | {"num_experts_per_tok": draw.randint(1 + normalised, min(4, among * of_each))}
+            if rope["rope_parameters"]["rope_type"] == "yarn":
+                rope["rope_parameters"] |= draw.choice([{}, {"mscale": 1.0, "mscale_all_dim": 1.0}, {"mscale": 0.9, "mscale_all_dim": 0.7}])
+            nope, rotated = draw.randint(3, 12), draw.choice([4, 8])
+            return transformers.DeepseekV3Config(
+                **(sizes | {"num_key_value_heads": heads}), **epsilon, **rope, **chosen, norm_topk_prob=normalised,
+                n_group=groups, topk_group=among, q_lora_rank=draw.choice([None, draw.randint(5, 20)]),
+                kv_lora_rank=draw.randint(5, 20), qk_nope_head_dim=nope, qk_rope_head_dim=rotated,
+                v_head_dim=draw.randint(3, nope + rotated), n_routed_experts=groups * of_each, n_shared_experts=draw.randint(1, 2),
+                moe_intermediate_size=draw.randint(5, 40) * shared_by, first_k_dense_replace=draw.randint(0, layers - 1),
+                routed_scaling_factor=draw.choice([1.0, 2.5]), moe_router_bias_update_rate=0.0)
     raise KeyError(family)
+
+
+def draw_balancing_biases(model, deviation):
+    """In f32, as files have them whatever the rest is in."""
+    for module in model.modules():
+        if hasattr(module, "e_score_correction_bias"):
+            module.e_score_correction_bias = torch.randn(module.num_experts) * deviation
 
 
 def experts(draw, fewest=1):
@@ -186,7 +208,7 @@ def rotation(draw, positions):
 
 FAMILIES = ["gpt2", "llama", "mistral", "ministral", "qwen2", "qwen3", "olmo2", "olmo3", "smollm3", "phi3",
             "starcoder2", "gemma2", "gemma3_text", "gpt_neox", "opt", "bloom", "baichuan"]
-ALL_FAMILIES = FAMILIES + ["mixtral", "qwen3_moe", "olmoe", "gpt_oss", "deepseek_v2"]  # those with experts too
+ALL_FAMILIES = FAMILIES + ["mixtral", "qwen3_moe", "olmoe", "gpt_oss", "deepseek_v2", "deepseek_v3"]  # those with experts too
 
 
 def add_family_option(parser, families=FAMILIES):

@@ -8,6 +8,7 @@
 #include "engine/base/checksum.h"
 #include "engine/checkpoint/foreign_tensor.h"
 #include "engine/checkpoint/safetensors.h"
+#include "engine/config/arch/tensor_list.h"
 #include "kernels/core/check.h"
 
 namespace dstrain {
@@ -23,7 +24,7 @@ struct SharePiece {
 };
 
 DType stored_dtype(const TensorSource::Entry& entry, const CheckpointShare& share) {
-  if (entry.state == "parameter" && share.dtype) {
+  if (entry.state == "parameter" && share.dtype && !is_balancing_bias(entry.tensor)) {
     return *share.dtype;
   }
   return entry.dtype == DType::kF16 ? DType::kF32 : entry.dtype;

@@ -15,6 +15,7 @@
 #include "engine/checkpoint/foreign/huggingface/writer.h"
 #include "engine/checkpoint/foreign/llmc/gpt2_file.h"
 #include "engine/checkpoint/weights_source.h"
+#include "engine/config/arch/tensor_list.h"
 #include "engine/config/config_error.h"
 #include "kernels/core/check.h"
 
@@ -79,7 +80,7 @@ std::string state_of(const fs::path& source) {
 DType common_dtype(const TensorSource& source) {
   std::set<DType> dtypes;
   for (const TensorSource::Entry& entry : source.entries()) {
-    if (entry.state == "parameter") {
+    if (entry.state == "parameter" && !is_balancing_bias(entry.tensor)) {
       dtypes.insert(entry.dtype);
     }
   }
@@ -99,6 +100,7 @@ class Conversion {
     summary_.target_format = target_of(request_, source_.format);
     summary_.model = source_.model;
     summary_.step = source_.training.step;
+    summary_.left_out = source_.tensors->left_out();
     check_request(request_, summary_.target_format);
     for (const TensorSource::Entry& entry : source_.tensors->entries()) {
       const bool is_parameter = entry.state == "parameter";

@@ -62,6 +62,7 @@ struct ConversionSummary {
   std::int64_t bytes = 0;               ///< of tensors
   std::int64_t files_taken_up = 0;      ///< that an interrupted conversion had finished
   bool optimizer_left_out = false;      ///< the source has states that the target has no place for
+  std::string left_out;                 ///< TensorSource::left_out
   std::vector<std::string> companions;  ///< config and tokenizer files
   double seconds = 0.0;
 };

@@ -17,6 +17,12 @@ bool has_expert_width(const Family& family) {
 bool has_shared(const Family& family) {
   return family.has_shared_expert_keys;
 }
+bool has_balancing_bias(const Family& family) {
+  return family.base.experts.balancing_bias;
+}
+bool names_choice(const Family& family) {
+  return has_shared(family) && !has_balancing_bias(family);
+}
 bool has_limit(const Family& family) {
   return family.base.feed_forward_limit > 0.0F;
 }
@@ -118,7 +124,7 @@ Key topk_method() {
   key.get = [](const Config& c) {
     return json_quote(c.model.experts.groups > 1 ? kGroups : "greedy");
   };
-  return for_families(key, has_shared);
+  return for_families(key, names_choice);
 }
 
 /// Makes the key of a number of groups, which null sets to one.
@@ -145,6 +151,9 @@ std::vector<Key> experts_keys() {
       has_expert_width);
   add(kModel.field("swiglu_limit", above(0), &ModelSpec::feed_forward_limit), has_limit);
   add(field("model.routed_scaling_factor", above(0), of_experts(&ExpertsSpec::scale)), has_shared);
+  add(field("model.moe_router_bias_update_rate", at_least(0),
+            of_experts(&ExpertsSpec::bias_update_rate)),
+      has_balancing_bias);
   for (const Key& key : {n_shared_experts(), first_k_dense_replace(), topk_method(),
                          groups("n_group", &ExpertsSpec::groups),
                          groups("topk_group", &ExpertsSpec::chosen_groups)}) {
@@ -158,9 +167,10 @@ std::vector<Key> experts_keys() {
   add(field("model.router_aux_loss_coef", at_least(0),
             of_experts(&ExpertsSpec::balance_coefficient)),
       has_experts);
-  // The name that transformers has for it where a class of its has such a loss.
+  // The name that transformers has for it where a class of its has such a loss; a loss of a
+  // softmax.
   add(field("model.router_z_loss_coef", at_least(0), of_experts(&ExpertsSpec::z_coefficient)),
-      has_experts);
+      [](const Family& family) { return has_experts(family) && !has_balancing_bias(family); });
   return keys;
 }
 

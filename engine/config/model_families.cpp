@@ -161,15 +161,16 @@ void settle_rotary_layers(ConfigDraft& draft, const WrittenKeys& written) {
 /// Reads DeepSeek's keys other than the number and width of its experts.
 void settle_shared_experts(ConfigDraft& draft, const WrittenKeys& written) {
   ModelSpec& m = draft.config.model;
-  constexpr std::int64_t kUsualShared = 2;
-  m.experts.shared_width = draft.shared_experts.value_or(kUsualShared) * m.width_of_expert();
-  const std::int64_t dense = draft.first_dense_layers.value_or(0);
+  const Family& family = family_of(m);
+  m.experts.shared_width =
+      draft.shared_experts.value_or(family.default_shared_experts) * m.width_of_expert();
+  const std::int64_t dense = draft.first_dense_layers.value_or(family.default_dense_layers);
   if (dense > 0) {
     for (std::int64_t layer = 0; layer < m.num_layers; ++layer)
       m.expert_layers.push_back(layer >= dense);
   }
   ExpertsSpec& experts = m.experts;
-  if (!draft.chooses_groups) {
+  if (!draft.chooses_groups && !experts.balancing_bias) {
     experts.groups = experts.chosen_groups = 1;
     return;
   }
@@ -177,6 +178,12 @@ void settle_shared_experts(ConfigDraft& draft, const WrittenKeys& written) {
     throw_config_error(written.where("model.n_group"), "model.n_group",
                        fmt::format("{} groups do not divide {} experts of {}", experts.groups,
                                    experts.count, key_path(m, "num_local_experts")));
+  }
+  if (experts.group_score == GroupScore::kTwoLargest && experts.count / experts.groups < 2) {
+    throw_config_error(written.where("model.n_group"), "model.n_group",
+                       fmt::format("{} groups of {} experts have one each, and a group counts by "
+                                   "the sum of its two best",
+                                   experts.groups, experts.count));
   }
   if (experts.chosen_groups > experts.groups) {
     throw_config_error(written.where("model.topk_group"), "model.topk_group",

@@ -24,7 +24,7 @@ const std::map<std::string, std::string>& differences() {
       for (const char* name : of)
         names[name] = what;
     };
-    add("a mixture of experts", {"qwen2_moe", "deepseek_v3", "dbrx", "granitemoe", "phimoe"});
+    add("a mixture of experts", {"qwen2_moe", "dbrx", "granitemoe", "phimoe"});
     add("scales its embeddings and gates its MLP with GELU", {"gemma"});
     add("reads images too; its text model is \"gemma3_text\", whose keys are in its text_config",
         {"gemma3"});

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "engine/checkpoint/checkpoint_error.h"
+#include "engine/checkpoint/model_tensors.h"
 #include "engine/comm/solo_communicator.h"
 
 namespace dstrain {
@@ -59,6 +60,15 @@ void CachedModel::load(const TensorSource& weights) {
         context_.compute.synchronize();
       }
     }
+  }
+  for (const UntrainedDecl& untrained : plan_.blueprint.untrained()) {
+    std::vector<float> values(static_cast<std::size_t>(untrained.shape.numel()));
+    weights.read("parameter",
+                 piece_of({untrained.name, untrained.shape}, {0, untrained.shape.numel()}),
+                 {values.data(), DType::kF32, untrained.shape});
+    context_.device.copy_from_host(values.data(), arena_.buffer(untrained.buffer),
+                                   context_.compute);
+    context_.compute.synchronize();
   }
 }
 

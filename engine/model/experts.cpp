@@ -63,6 +63,10 @@ Experts Experts::declare(const LayerShape& shape, const std::string& name, Bluep
   const ExpertShape& ranks = shape.experts;
   layer.own_ = layer.spec_.count / ranks.ranks;
   layer.router_ = Linear::declare(shape, {name + ".router"}, blueprint);
+  if (layer.spec_.balancing_bias) {
+    layer.balancing_bias_ =
+        blueprint.add_untrained(name + kBalancingBias, {layer.spec_.count}, shape.block);
+  }
   if (ranks.apart()) {
     layer.unit_ =
         blueprint.add_unit_beside(name.substr(0, name.rfind('.')) + ".experts", Axis::kExpertData);
@@ -276,7 +280,7 @@ void Experts::route(const LayerContext& context, int slot, ConstTensor x_NC) con
   router_.forward(context, x_NC, logits);
   context.ops.choose_experts({.rule = rule_,
                               .logits_NE = logits,
-                              .bias_E = {},
+                              .bias_E = context.optional_buffer(balancing_bias_),
                               .logsumexp_N = context.activation(logsumexp_, slot),
                               .chosen_NK = chosen,
                               .weights_NK = context.activation(weights_, slot)},

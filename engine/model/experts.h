@@ -156,6 +156,7 @@ class Experts {
   std::int64_t own_ = 1;  // experts of this rank
   int unit_ = -1;         // of their matrices, where it is not the block's
   Linear router_;
+  BufferRef balancing_bias_;  // f32 [E]; none where scores alone choose
   std::optional<ExpertExchange> exchange_;
   Matrices up_;  // gate‖up of each expert where gated
   Matrices down_;

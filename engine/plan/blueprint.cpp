@@ -110,6 +110,13 @@ BufferRef Blueprint::add_backward_buffer(BufferDecl buffer) {
   return add_buffer(std::move(buffer));
 }
 
+BufferRef Blueprint::add_untrained(std::string name, Shape shape, std::int64_t block) {
+  const BufferRef buffer = add_buffer({name, shape, DType::kF32, Lifetime::kConstant});
+  untrained_.push_back(
+      {.name = std::move(name), .shape = shape, .block = block, .unit = unit_, .buffer = buffer});
+  return buffer;
+}
+
 int Blueprint::add_scaled_tensor(ScaledTensorDecl tensor) {
   scaled_tensors_.push_back(std::move(tensor));
   return static_cast<int>(scaled_tensors_.size()) - 1;

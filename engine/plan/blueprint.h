@@ -113,6 +113,17 @@ struct BufferRef {
   int index = -1;
 };
 
+/// A tensor of the model that is state, in files and checkpoints as "parameter", but not trained:
+/// no gradient, no optimizer and no norm knows of it. f32, in a buffer that every rank of the layer
+/// has whole and moves alike.
+struct UntrainedDecl {
+  std::string name;  ///< global and topology-free, also the buffer's: "blocks.3.mlp.balancing_bias"
+  Shape shape;
+  std::int64_t block = 0;  ///< its index in the model
+  int unit = -1;           ///< of the block
+  BufferRef buffer{};
+};
+
 class Blueprint {
  public:
   /// Starts the rank's next chunk of the model, to which later declarations belong; if it is never
@@ -136,6 +147,9 @@ class Blueprint {
   /// The same for a buffer that forward does not touch.
   BufferRef add_backward_buffer(BufferDecl buffer);
 
+  /// Adds a tensor that is not trained to the current unit.
+  BufferRef add_untrained(std::string name, Shape shape, std::int64_t block);
+
   /// Returns the tensor's number among this rank's.
   int add_scaled_tensor(ScaledTensorDecl tensor);
 
@@ -144,6 +158,7 @@ class Blueprint {
   [[nodiscard]] const std::vector<ScaledTensorDecl>& scaled_tensors() const {
     return scaled_tensors_;
   }
+  [[nodiscard]] const std::vector<UntrainedDecl>& untrained() const { return untrained_; }
   [[nodiscard]] const ParamDecl& param(ParamRef ref) const;
   /// The number of parameters that this rank holds.
   [[nodiscard]] std::int64_t num_parameters() const;
@@ -153,6 +168,7 @@ class Blueprint {
   std::vector<BufferDecl> buffers_;
   std::unordered_map<std::string, int> buffers_by_name_;
   std::vector<ScaledTensorDecl> scaled_tensors_;
+  std::vector<UntrainedDecl> untrained_;
   int num_chunks_ = 0;
   int chunk_ = 0;  // that is being declared
   int unit_ = -1;  // the current one, or the last that was

@@ -455,6 +455,7 @@ EngineStep Engine::train_step(const LoadBatch& data,
     update_fp8_scales();
   }
   result.routing = routing_of_all_ranks();
+  move_balancing_biases(result.routing, result.stats.updated);
   return result;
 }
 

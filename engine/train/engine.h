@@ -198,6 +198,7 @@ class Engine {
                           int slot);
   std::unique_ptr<Fp8Scales> make_fp8_scales();
   void update_fp8_scales();
+  void move_balancing_biases(const std::vector<LayerRouting>& routing, bool updated);
   void see_first_batch(const LoadBatch& data, std::int64_t start_sample, const StepParams& params);
   void initialise_parameters(int threads);
 

@@ -41,6 +41,9 @@ void Engine::initialise_parameters(int threads) {
       }
     }
   }
+  for (const UntrainedDecl& untrained : plan_.blueprint.untrained()) {
+    context_.ops.zero(arena_.buffer(untrained.buffer), context_.compute);
+  }
   refresh_parameters();
 }
 

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <memory>
+#include <string>
 #include <utility>
 
+#include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
 #include "engine/checkpoint/agreement.h"
@@ -36,12 +38,14 @@ void read_parameter(const TensorSource& source, const CheckpointTensor& paramete
 
 void start_from_weights(const Config& config, Engine& engine) {
   Outcome mine;
+  std::string left_out;
   try {
     const std::unique_ptr<TensorSource> source =
         open_weights_of(config.model, config.initial_weights);
     for (const CheckpointTensor& parameter : parameter_tensors(engine)) {
       read_parameter(*source, parameter);
     }
+    left_out = source->left_out();
   } catch (const ConfigError& error) {
     mine = {kWrongConfig, error.what()};
   } catch (const CheckpointError& error) {
@@ -57,7 +61,8 @@ void start_from_weights(const Config& config, Engine& engine) {
   }
   engine.refresh_parameters();
   if (engine.world().rank() == 0) {
-    spdlog::info("starting from the weights in {}", config.initial_weights);
+    spdlog::info("starting from the weights in {}{}", config.initial_weights,
+                 left_out.empty() ? "" : fmt::format(", without {}", left_out));
   }
 }
 

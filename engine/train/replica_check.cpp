@@ -119,7 +119,29 @@ std::vector<ReplicaCheck::Entry> ReplicaCheck::entries() const {
       entry.sums.add(sum.value, sum.segment.range.begin);
     }
   }
+  add_untrained(found);
   return found;
+}
+
+/// Adds the tensors that are not trained, which all data-parallel and tensor-parallel ranks hold.
+void ReplicaCheck::add_untrained(std::vector<Entry>& entries) const {
+  const LayerContext& context = engine_.context();
+  for (const UntrainedDecl& untrained : engine_.plan().blueprint.untrained()) {
+    std::vector<std::uint32_t> bits(static_cast<std::size_t>(untrained.shape.numel()));
+    context.device.copy_to_host(engine_.arena().buffer(untrained.buffer), bits.data(),
+                                context.compute);
+    context.compute.synchronize();
+    BitSums sums;
+    for (std::size_t i = 0; i < bits.size(); ++i) {
+      sums.add({.plain = bits[i]}, static_cast<std::int64_t>(i));
+    }
+    for (const CopyHolders holders : {CopyHolders::kData, CopyHolders::kTensor}) {
+      entries.push_back({.holders = holders,
+                         .unit = untrained.unit,
+                         .region = RegionKind::kConstants,
+                         .sums = sums});
+    }
+  }
 }
 
 std::vector<int> ReplicaCheck::broken_units() const {

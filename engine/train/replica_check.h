@@ -55,6 +55,7 @@ class ReplicaCheck {
 
   void take_sums();
   [[nodiscard]] std::vector<Entry> entries() const;
+  void add_untrained(std::vector<Entry>& entries) const;
   /// The units whose parameters are not what their masters round to.
   [[nodiscard]] std::vector<int> broken_units() const;
   [[nodiscard]] bool really_differs(int unit) const;

@@ -35,6 +35,9 @@ std::set<std::string> parameter_names(const RunPlan& plan) {
       names.insert(param.name);
     }
   }
+  for (const UntrainedDecl& untrained : whole.untrained()) {
+    names.insert(untrained.name);
+  }
   return names;
 }
 

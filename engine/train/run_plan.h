@@ -175,7 +175,8 @@ struct RunPlan {
   }
 };
 
-/// The names of the parameters of the whole model, whichever ranks hold them.
+/// The names of the parameters of the whole model and of its tensors that are not trained,
+/// whichever ranks hold them.
 std::set<std::string> parameter_names(const RunPlan& plan);
 /// The scaled tensors of the whole model, in its order; none without fp8.
 std::vector<ScaledTensorDecl> scaled_tensors(const RunPlan& plan);

@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "engine/checkpoint/model_tensors.h"
+
 namespace dstrain {
 namespace {
 
@@ -124,6 +126,25 @@ class UnitStates {
   const std::function<void(const StatePart&)>& visit_;
 };
 
+/// Every rank of a layer has all of them: the first one saves them.
+void for_each_untrained(const RunPlan& plan,
+                        StateExtent extent,
+                        const std::function<void(const StatePart&)>& visit) {
+  const bool is_first = plan.mesh.index(kGradientAxes, plan.rank) == 0 &&
+                        plan.mesh.index(Axis::kTensor, plan.rank) == 0;
+  if (extent == StateExtent::kMySlice && !is_first) return;
+  for (const UntrainedDecl& tensor : plan.blueprint.untrained()) {
+    const std::int64_t size = tensor.shape.numel();
+    visit({.state = kParameterState,
+           .piece = piece_of({tensor.name, tensor.shape}, {0, size}),
+           .region = RegionKind::kConstants,
+           .unit = tensor.unit,
+           .begin = 0,
+           .end = size,
+           .buffer = tensor.buffer});
+  }
+}
+
 }  // namespace
 
 OwnStates OwnStates::after(const RunPlan& plan, std::int64_t updates) {
@@ -162,6 +183,7 @@ void for_each_state_part(const RunPlan& plan,
     if (own.unsent && options.signs) states.add_unsent(*options.signs);
     if (own.unsent && options.compression) states.add_compressed(*options.compression);
   }
+  for_each_untrained(plan, extent, visit);
 }
 
 void for_each_state(const Engine& engine,
@@ -172,11 +194,13 @@ void for_each_state(const Engine& engine,
   const RunPlan& plan = engine.plan();
   const int rank = plan.mesh.index(kGradientAxes, plan.rank);
   for_each_state_part(plan, extent, own, [&](const StatePart& part) {
-    const Tensor held = part.is_factor ? arena.buffer(plan.compression.factors)
+    const bool is_buffer = part.region == RegionKind::kConstants;
+    const Tensor held = is_buffer
+                            ? arena.buffer(part.is_factor ? plan.compression.factors : part.buffer)
                         : part.region == RegionKind::kMaster ? arena.master(part.unit)
                                                              : arena.unit(part.region, part.unit);
-    Device& device = part.is_factor ? engine.context().device
-                                    : engine.context().site(part.region, part.unit).device;
+    Device& device =
+        is_buffer ? engine.context().device : engine.context().site(part.region, part.unit).device;
     visit(part,
           {part.is_own ? own_state_name(part.state, rank) : part.state, part.piece,
            held.flat(part.begin, part.end), device.kind() == DeviceKind::kCpu ? nullptr : &device});

@@ -47,7 +47,7 @@ std::string own_state_name(const std::string& state, int rank);
 
 /// Elements [begin, end) of what this rank updates of a unit, before there is any memory. Region
 /// kMaster means the parameters themselves where there is no other master, kConstants the buffer of
-/// PowerSGD's factors.
+/// PowerSGD's factors or `buffer`.
 struct StatePart {
   std::string state;
   Piece piece;
@@ -59,6 +59,7 @@ struct StatePart {
   bool is_own = false;         ///< each data-parallel rank has another one of the same name
   bool may_be_absent = false;  ///< in checkpoints: it is 0 then
   bool is_factor = false;      ///< it may be absent or of another shape: what it began with stays
+  BufferRef buffer{};          ///< of a tensor that is not trained, which is all of it
 };
 void for_each_state_part(const RunPlan& plan,
                          StateExtent extent,

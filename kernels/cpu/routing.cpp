@@ -28,6 +28,16 @@ float logsumexp_of(const float* logits, std::int64_t experts) {
   return largest + std::log(total);
 }
 
+/// Of the logarithms of scores (router_score).
+float logsumexp_of(const RouterRule& rule, const float* logits, std::int64_t experts) {
+  if (!rule.sigmoid) return logsumexp_of(logits, experts);
+  float total = 0.0F;
+  for (std::int64_t e = 0; e < experts; ++e) {
+    total += sigmoid(logits[e]);
+  }
+  return router_log_total(total);
+}
+
 /// Marks the best experts [begin, end) that are allowed, one after the other; of equal ones the
 /// first. `allowed` is left without those that were taken.
 template <typename Take>
@@ -92,7 +102,7 @@ void CpuOps::choose_experts(const ExpertChoice& choice, Stream& stream) {
       const std::int64_t begin = piece * kTokensOfPiece;
       for (std::int64_t n = begin; n < std::min(begin + kTokensOfPiece, tokens); ++n) {
         const float* const logits = pointer<float>(choice.logits_NE) + n * experts;
-        const float logsumexp = logsumexp_of(logits, experts);
+        const float logsumexp = logsumexp_of(rule, logits, experts);
         pointer<float>(choice.logsumexp_N)[n] = logsumexp;
         for (std::int64_t e = 0; e < experts; ++e) {
           const float added = bias == nullptr ? 0.0F : bias[e];
@@ -150,7 +160,7 @@ void CpuOps::measure_experts(const ExpertLoad& load, Stream& stream) {
         const float* const logits = pointer<float>(load.logits_NE) + n * experts;
         const float logsumexp = pointer<float>(load.logsumexp_N)[n];
         for (std::int64_t e = 0; e < experts; ++e) {
-          shares[e] += router_share(logsumexp, logits[e]);
+          shares[e] += router_share(load.rule, logsumexp, logits[e]);
         }
       }
       const float length = static_cast<float>(sizes.length);
@@ -207,7 +217,7 @@ void CpuOps::choose_experts_backward(const ExpertChoiceBackward& back, Stream& s
           return share_scale * static_cast<float>(counts.of(e));
         };
         for (std::int64_t e = 0; e < experts; ++e) {
-          row.balance_mean += router_share(row.logsumexp, logits[e]) * d_share(e);
+          row.balance_mean += router_share(rule, row.logsumexp, logits[e]) * d_share(e);
         }
         with_loops(loops_, back.d_logits_NE.dtype(), [&]<typename T>(const TypedLoops<T>& loops) {
           for (std::int64_t e = 0; e < experts; ++e) {

@@ -6,6 +6,7 @@
 // N tokens (B sequences × T positions), E experts, K chosen of them per token
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 
 #include "kernels/math/host_device.h"
@@ -67,15 +68,21 @@ class SequenceCounts {
   const std::int32_t* first_;
 };
 
-/// The share of an expert in the softmax of its token's logits, which the auxiliary loss is taken
-/// of.
-DSTRAIN_HD float router_share(float logsumexp, float logit) {
-  return fast_exp(logit - logsumexp);
+/// The score of an expert. logsumexp: of the logarithms of its token's scores, log Σ exp(logit) of
+/// a softmax.
+DSTRAIN_HD float router_score(const RouterRule& rule, float logsumexp, float logit) {
+  return rule.sigmoid ? sigmoid(logit) : fast_exp(logit - logsumexp);
 }
 
-/// The score of an expert.
-DSTRAIN_HD float router_score(const RouterRule& rule, float logsumexp, float logit) {
-  return rule.sigmoid ? sigmoid(logit) : router_share(logsumexp, logit);
+/// logsumexp where scores are sigmoids: log Σ σ(logit). total: Σ σ(logit), which may be 0.
+DSTRAIN_HD float router_log_total(float total) {
+  return logf(total + kLeastWeightSum);
+}
+
+/// The share of an expert in the sum of its token's scores, which the auxiliary loss is taken of:
+/// of sigmoids as DeepSeek-V3 has it (arXiv 2412.19437, eq. 19).
+DSTRAIN_HD float router_share(const RouterRule& rule, float logsumexp, float logit) {
+  return rule.sigmoid ? sigmoid(logit) * fast_exp(-logsumexp) : fast_exp(logit - logsumexp);
 }
 
 /// The number that an expert or a group of them is chosen by: NaN is the lowest, so that there is
@@ -113,16 +120,17 @@ struct RouterRowGradient {
 ///
 ///   softmax:  s = p               Σ_j d_j dp_j / dlogit = p (d - Σ p d)
 ///   sigmoid:  s = σ(logit)        ds / dlogit = s (1 - s)
+///             p = s / Σ s         Σ_j d_j dp_j / dlogit = p (1 - s) (d - Σ p d)
 DSTRAIN_HD float router_logit_gradient(const RouterRule& rule,
                                        const RouterRowGradient& row,
                                        float logit,
                                        float d_score,
                                        float d_share) {
-  const float share = router_share(row.logsumexp, logit);
+  const float share = router_share(rule, row.logsumexp, logit);
   const float through_losses = share * (d_share - row.balance_mean + row.d_logsumexp);
   if (rule.sigmoid) {
     const float score = sigmoid(logit);
-    return score * (1.0F - score) * d_score + through_losses;
+    return (1.0F - score) * (score * d_score + through_losses);
   }
   return share * (d_score - row.chosen_sum) + through_losses;
 }

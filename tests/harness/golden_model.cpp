@@ -51,6 +51,9 @@ LoadedConfig GoldenModel::config(const std::string& precision,
       {"training", {{"steps", 10}, {"output_dir", "unused"}, {"device", "cpu"}}}};
   const std::filesystem::path path = std::filesystem::temp_directory_path() /
                                      ("dstrain-golden-" + std::to_string(getpid()) + ".json");
+  if (json.at("model").at("model_type") == "deepseek_v3") {
+    json["model"]["moe_router_bias_update_rate"] = 0;  // transformers never moves the bias
+  }
   json.merge_patch(changes);
   std::ofstream(path) << json.dump(2);
   LoadedConfig loaded = load_config(path.string(), {});
@@ -61,12 +64,13 @@ LoadedConfig GoldenModel::config(const std::string& precision,
 
 std::vector<float> GoldenModel::tensor(const SafetensorsFile& file,
                                        const std::string& prefix,
-                                       const ParamDecl& param) const {
+                                       const std::string& name,
+                                       Shape shape) const {
   for (const ForeignTensor& theirs : tensors_) {
     for (std::size_t i = 0; i < theirs.parts.size(); ++i) {
-      if (theirs.parts[i].name == param.name) {
+      if (theirs.parts[i].name == name) {
         const std::byte* first = file.data(file.tensors().at(prefix + theirs.name)).data();
-        const std::int64_t numel = param.shape.numel();
+        const std::int64_t numel = shape.numel();
         std::vector<float> out(static_cast<std::size_t>(numel));
         read_placed(place_of_part(theirs, i, first, DType::kF32),
                     piece_of(theirs.parts[i], {0, numel}), {out.data(), DType::kF32, {numel}});
@@ -74,20 +78,44 @@ std::vector<float> GoldenModel::tensor(const SafetensorsFile& file,
       }
     }
   }
-  check(false, "{} has no {}", file.path(), param.name);
+  check(false, "{} has no {}", file.path(), name);
   return {};
 }
 
 std::vector<float> GoldenModel::weight(const ParamDecl& param) const {
-  return tensor(model_, "", param);
+  return tensor(model_, "", param.name, param.shape);
+}
+
+std::vector<float> GoldenModel::weight(const UntrainedDecl& tensor) const {
+  return this->tensor(model_, "", tensor.name, tensor.shape);
+}
+
+void GoldenModel::load_into(Engine& engine) const {
+  const Blueprint& blueprint = engine.plan().blueprint;
+  Device& device = engine.device();
+  const auto fill = [&](const std::vector<float>& values, const Tensor& tensor) {
+    device.copy_from_host(values.data(), tensor, device.compute_stream());
+    device.compute_stream().synchronize();
+  };
+  for (int unit = 0; unit < static_cast<int>(blueprint.units().size()); ++unit) {
+    const auto& params = blueprint.units()[static_cast<std::size_t>(unit)].params;
+    for (int index = 0; index < static_cast<int>(params.size()); ++index) {
+      fill(weight(params[static_cast<std::size_t>(index)]),
+           param_view(blueprint, engine.arena().master(unit), {unit, index}));
+    }
+  }
+  for (const UntrainedDecl& tensor : blueprint.untrained()) {
+    fill(weight(tensor), engine.arena().buffer(tensor.buffer));
+  }
+  engine.refresh_parameters();
 }
 
 std::vector<float> GoldenModel::gradient(const ParamDecl& param) const {
-  return tensor(golden_, "grad/", param);
+  return tensor(golden_, "grad/", param.name, param.shape);
 }
 
 std::vector<float> GoldenModel::fp8_gradient(const ParamDecl& param) const {
-  return tensor(golden_, "fp8_grad/", param);
+  return tensor(golden_, "fp8_grad/", param.name, param.shape);
 }
 
 std::vector<double> GoldenModel::fp8_losses() const {

@@ -11,6 +11,7 @@
 #include "engine/checkpoint/safetensors.h"
 #include "engine/config/config_json.h"
 #include "engine/plan/blueprint.h"
+#include "engine/train/engine.h"
 
 namespace dstrain::test {
 
@@ -26,6 +27,9 @@ class GoldenModel {
                                     int ranks = 1,
                                     const nlohmann::json& changes = nlohmann::json::object()) const;
   [[nodiscard]] std::vector<float> weight(const ParamDecl& param) const;
+  [[nodiscard]] std::vector<float> weight(const UntrainedDecl& tensor) const;
+  /// Gives the engine, of one rank, the model's weights.
+  void load_into(Engine& engine) const;
   /// The gradient of step 0, before clipping.
   [[nodiscard]] std::vector<float> gradient(const ParamDecl& param) const;
   /// The same for the run in 8 bits, which only fp8-tiny has; fp8_losses likewise.
@@ -41,7 +45,8 @@ class GoldenModel {
  private:
   [[nodiscard]] std::vector<float> tensor(const SafetensorsFile& file,
                                           const std::string& prefix,
-                                          const ParamDecl& param) const;
+                                          const std::string& name,
+                                          Shape shape) const;
   [[nodiscard]] std::vector<std::int32_t> tokens(const char* name, std::int64_t k) const;
 
   std::string folder_;

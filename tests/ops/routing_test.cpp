@@ -47,10 +47,15 @@ const Case kCases[] = {
     {2, 9, 5, {.per_token = 1, .normalised = true, .scale = 2.5F}},
 };
 
-double logsumexp_of(const double* row, std::int64_t experts) {
-  const double largest = *std::max_element(row, row + experts);
+double sigmoid_of(double x) {
+  return 1.0 / (1.0 + std::exp(-x));
+}
+
+/// Of the logarithms of scores.
+double logsumexp_of(const RouterRule& rule, const double* row, std::int64_t experts) {
+  const double largest = rule.sigmoid ? 0.0 : *std::max_element(row, row + experts);
   return largest + std::log(std::accumulate(row, row + experts, 0.0, [&](double sum, double x) {
-           return sum + std::exp(x - largest);
+           return sum + (rule.sigmoid ? sigmoid_of(x) : std::exp(x - largest));
          }));
 }
 
@@ -58,10 +63,9 @@ Values scores_of(const Case& c, const Values& logits) {
   Values scores;
   for (std::int64_t n = 0; n < c.tokens(); ++n) {
     const double* const row = logits.data() + n * c.experts;
-    const double logsumexp = logsumexp_of(row, c.experts);
+    const double logsumexp = logsumexp_of(c.rule, row, c.experts);
     for (std::int64_t e = 0; e < c.experts; ++e) {
-      scores.push_back(c.rule.sigmoid ? 1.0 / (1.0 + std::exp(-row[e]))
-                                      : std::exp(row[e] - logsumexp));
+      scores.push_back(c.rule.sigmoid ? sigmoid_of(row[e]) : std::exp(row[e] - logsumexp));
     }
   }
   return scores;
@@ -136,11 +140,12 @@ Values balance_of(const Case& c, const Values& logits, const Values& counts) {
   const auto length = static_cast<double>(c.sequence);
   for (std::int64_t n = 0; n < c.tokens(); ++n) {
     const double* const row = logits.data() + n * c.experts;
-    const double logsumexp = logsumexp_of(row, c.experts);
+    const double logsumexp = logsumexp_of(c.rule, row, c.experts);
     for (std::int64_t e = 0; e < c.experts; ++e) {
+      const double score = c.rule.sigmoid ? sigmoid_of(row[e]) : std::exp(row[e]);
       const auto at = static_cast<std::size_t>(n / c.sequence * c.experts + e);
-      balance[at] += static_cast<double>(c.experts) * counts[at] / length *
-                     std::exp(row[e] - logsumexp) / length;
+      balance[at] += static_cast<double>(c.experts) * counts[at] / length * score /
+                     std::exp(logsumexp) / length;
     }
   }
   return balance;
@@ -236,7 +241,7 @@ TEST_CASE("tokens choose the experts of the highest scores, with their weights",
       const Values counts = counts_of(c, chosen);
       Values logsumexp;
       for (std::int64_t n = 0; n < c.tokens(); ++n) {
-        logsumexp.push_back(logsumexp_of(logits.data() + n * c.experts, c.experts));
+        logsumexp.push_back(logsumexp_of(c.rule, logits.data() + n * c.experts, c.experts));
       }
       conforms({{"chosen", of_ids(chosen), 0.0, 0.0},
                 {"weights", weights_of(c, logits, chosen), 1e-5, 0.0},
@@ -295,7 +300,7 @@ Values gradient_of(const Case& c,
       return std::inner_product(
                  weights.begin(), weights.end(), d_weights.begin() + n * k,
                  balance_scale * std::accumulate(balance.begin(), balance.end(), 0.0)) +
-             z_scale * std::pow(logsumexp_of(row.data(), c.experts), 2.0);
+             z_scale * std::pow(logsumexp_of(c.rule, row.data(), c.experts), 2.0);
     };
     const Values slope = finite_difference(
         loss, {logits.begin() + n * c.experts, logits.begin() + (n + 1) * c.experts});

@@ -15,6 +15,7 @@
 
 #include <catch2/catch.hpp>
 
+#include "engine/config/arch/tensor_list.h"
 #include "tests/harness/sweep.h"
 #include "tests/harness/thread_world.h"
 #include "tests/harness/tiny_model.h"
@@ -24,8 +25,8 @@
 namespace dstrain::test {
 namespace {
 
-const std::vector<std::string> kExpertFamilies{"mixtral", "qwen3_moe", "olmoe", "gpt_oss",
-                                               "deepseek_v2"};
+const std::vector<std::string> kExpertFamilies{"mixtral", "qwen3_moe",   "olmoe",
+                                               "gpt_oss", "deepseek_v2", "deepseek_v3"};
 
 TinyOptions experts_of(const std::string& family) {
   TinyOptions options = tiny_experts(family);
@@ -393,6 +394,11 @@ TEST_CASE("every gradient is as large over ranks with other experts as on one",
       for (const auto& [name, from] : before) {
         CAPTURE(family, name, shared.context_parallel.size, shared.expert_parallel.size,
                 shared.tensor_parallel.size);
+        if (is_balancing_bias(name)) {  // moved by loads, which all layouts count alike
+          CHECK(two.at(name) == one.at(name));
+          CHECK(std::any_of(from.begin(), from.end(), [](float moved) { return moved != 0.0F; }));
+          continue;
+        }
         double difference = 0.0;
         double norm = 0.0;
         for (std::size_t i = 0; i < from.size(); ++i) {

@@ -27,11 +27,11 @@ namespace dstrain::test {
 namespace {
 
 const std::vector<std::string> kModels{
-    "gpt2-tiny",       "llama-tiny",      "qwen2-tiny",   "llama3-rope-tiny", "qwen3-tiny",
-    "olmo2-tiny",      "mistral-tiny",    "olmo3-tiny",   "smollm3-tiny",     "phi3-tiny",
-    "starcoder2-tiny", "gemma2-tiny",     "gemma3-tiny",  "gpt-neox-tiny",    "opt-tiny",
-    "bloom-tiny",      "baichuan2-tiny",  "mixtral-tiny", "qwen3-moe-tiny",   "olmoe-tiny",
-    "gpt-oss-tiny",    "deepseek-v2-tiny"};
+    "gpt2-tiny",       "llama-tiny",       "qwen2-tiny",      "llama3-rope-tiny", "qwen3-tiny",
+    "olmo2-tiny",      "mistral-tiny",     "olmo3-tiny",      "smollm3-tiny",     "phi3-tiny",
+    "starcoder2-tiny", "gemma2-tiny",      "gemma3-tiny",     "gpt-neox-tiny",    "opt-tiny",
+    "bloom-tiny",      "baichuan2-tiny",   "mixtral-tiny",    "qwen3-moe-tiny",   "olmoe-tiny",
+    "gpt-oss-tiny",    "deepseek-v2-tiny", "deepseek-v3-tiny"};
 
 /// A golden model's weights, held in memory.
 class GoldenSource final : public TensorSource {
@@ -42,6 +42,10 @@ class GoldenSource final : public TensorSource {
         values_[param.name] = golden.weight(param);
         entries_.push_back({.tensor = param.name, .state = "parameter", .shape = param.shape});
       }
+    }
+    for (const UntrainedDecl& tensor : blueprint.untrained()) {
+      values_[tensor.name] = golden.weight(tensor);
+      entries_.push_back({.tensor = tensor.name, .state = "parameter", .shape = tensor.shape});
     }
   }
   [[nodiscard]] std::span<const Entry> entries() const override { return entries_; }
@@ -117,17 +121,7 @@ double mean_loss(Lab& lab) {
 std::vector<float> training_logits(const Lab& lab) {
   const auto world = make_local_rendezvous(1);
   Engine engine(make_run_plan(lab.config, 1, 0), *world[0], make_cpu_backend(1), 1);
-  const Blueprint& blueprint = engine.plan().blueprint;
-  for (int unit = 0; unit < static_cast<int>(blueprint.units().size()); ++unit) {
-    const auto& params = blueprint.units()[static_cast<std::size_t>(unit)].params;
-    for (int index = 0; index < static_cast<int>(params.size()); ++index) {
-      const std::vector<float> values = lab.golden.weight(params[static_cast<std::size_t>(index)]);
-      const auto master =
-          param_view(blueprint, engine.arena().master(unit), ParamRef{unit, index}).as<float>();
-      std::copy(values.begin(), values.end(), master.begin());
-    }
-  }
-  engine.refresh_parameters();
+  lab.golden.load_into(engine);
   engine.evaluate(
       [&](std::int64_t, std::span<std::int32_t> inputs, std::span<std::int32_t> targets) {
         const auto x = lab.golden.inputs(0);
@@ -137,6 +131,7 @@ std::vector<float> training_logits(const Lab& lab) {
       },
       0);
   // An evaluation leaves them: all tokens are one chunk of logits here.
+  const Blueprint& blueprint = engine.plan().blueprint;
   const auto found = std::find_if(blueprint.buffers().begin(), blueprint.buffers().end(),
                                   [](const BufferDecl& b) { return b.name == "logits"; });
   REQUIRE(found != blueprint.buffers().end());

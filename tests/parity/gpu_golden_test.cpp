@@ -42,19 +42,7 @@ GoldenSteps run_golden_on_gpu(const GoldenModel& golden, const LoadedConfig& loa
   const auto world = make_local_rendezvous(1);
   const std::unique_ptr<Store> store = make_memory_store();
   const auto engine = make_tiny_engine(loaded.config, *world[0], store.get());
-  const Blueprint& blueprint = engine->plan().blueprint;
-  Device& device = engine->device();
-  for (int unit = 0; unit < static_cast<int>(blueprint.units().size()); ++unit) {
-    const auto& params = blueprint.units()[static_cast<std::size_t>(unit)].params;
-    for (int index = 0; index < static_cast<int>(params.size()); ++index) {
-      const std::vector<float> values = golden.weight(params[static_cast<std::size_t>(index)]);
-      device.copy_from_host(values.data(),
-                            param_view(blueprint, engine->arena().master(unit), {unit, index}),
-                            device.compute_stream());
-      device.compute_stream().synchronize();
-    }
-  }
-  engine->refresh_parameters();
+  golden.load_into(*engine);
   const LoadBatch load = batches_of(golden);
   const auto tokens = static_cast<double>(engine->plan().batch.global_tokens());
   GoldenSteps run;

@@ -10,9 +10,9 @@
 namespace dstrain::test {
 
 inline const std::vector<std::string> kFamilies{
-    "qwen3",      "olmo2",   "mistral",     "olmo3",    "smollm3", "phi3",
-    "starcoder2", "gemma2",  "gemma3_text", "gpt_neox", "opt",     "bloom",
-    "baichuan",   "mixtral", "qwen3_moe",   "olmoe",    "gpt_oss", "deepseek_v2"};
+    "qwen3",     "olmo2",       "mistral",  "olmo3",       "smollm3",    "phi3",     "starcoder2",
+    "gemma2",    "gemma3_text", "gpt_neox", "opt",         "bloom",      "baichuan", "mixtral",
+    "qwen3_moe", "olmoe",       "gpt_oss",  "deepseek_v2", "deepseek_v3"};
 
 /// Two key/value heads, so that of four ranks two share one. Windows are shorter than sequences.
 inline TinyOptions tiny_family(const std::string& model_type) {
@@ -63,6 +63,12 @@ inline TinyOptions tiny_family(const std::string& model_type) {
         .latent_rank = 14, .query_rank = 12, .plain_dim = 6, .rotated_dim = 4, .value_dim = 8};
     model.experts.balance_coefficient = 0.0F;
     model.adds_balance_loss = false;
+    if (model.experts.balancing_bias) {  // two groups of three, and a rate that shows
+      model.experts.count = 6;
+      model.experts.groups = 2;
+      model.experts.chosen_groups = 1;
+      model.experts.bias_update_rate = 0.01F;
+    }
     model.experts.shared_width = 20;
     model.expert_layers = {false, true};
   }

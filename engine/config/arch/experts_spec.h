@@ -39,6 +39,10 @@ struct ExpertsSpec {
   /// Added to scores for choosing only, and moved by the experts' load, not by gradients:
   /// DeepSeek-V3.
   bool balancing_bias = false;
+  /// After each update b_e += rate · sign(mean load - load_e), loads being the numbers of tokens of
+  /// the whole step that chose an expert (arXiv 2412.19437, §2.1.2; Wang et al. 2024, arXiv
+  /// 2408.15664, algorithm 1). 0: the bias stays.
+  float bias_update_rate = 0.0F;
   std::int64_t shared_width = 0;  ///< F of the feed-forward that every token goes through besides
   float balance_coefficient = 0.0F;  ///< of the auxiliary loss; 0: none
   float z_coefficient = 0.0F;        ///< of the z loss; 0: none

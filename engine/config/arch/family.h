@@ -118,7 +118,12 @@ struct Family {
   bool has_unit_head_key = false;       ///< norm_head
   bool has_normalised_key = false;      ///< norm_topk_prob: of the weights of the experts chosen
   bool has_shared_expert_keys = false;  ///< n_shared_experts, groups, first_k_dense_replace
-  bool has_dense_layer_keys = false;    ///< decoder_sparse_step and mlp_only_layers
+  std::int64_t default_shared_experts = 2;  ///< of n_shared_experts
+  std::int64_t default_dense_layers = 0;    ///< of first_k_dense_replace
+  bool has_dense_layer_keys = false;        ///< decoder_sparse_step and mlp_only_layers
+  /// Files may have a layer behind the last one, which predicts a further token and which the class
+  /// leaves out.
+  bool leaves_out_next_layer = false;
   std::vector<DropoutKey> dropouts = {{"attention_dropout", {&DropoutConfig::attention}}};
   std::vector<std::string> silent{};  ///< keys that say nothing here
   std::vector<RefusedKey> refused{};

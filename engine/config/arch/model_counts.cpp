@@ -17,6 +17,7 @@ std::int64_t active_numel(const Architecture& architecture,
   std::int64_t sum = 0;
   std::int64_t of_experts = 0;
   for (const TensorDecl& tensor : block_tensors(architecture, layer, "")) {
+    if (is_balancing_bias(tensor.name)) continue;
     if (counted == Counted::kMatrices && !tensor.hidden_matrix) continue;
     (tensor.of_expert ? of_experts : sum) += tensor.shape.numel();
   }
@@ -29,7 +30,7 @@ std::int64_t active_numel(const Architecture& architecture,
 std::int64_t num_parameters(const Architecture& architecture) {
   std::int64_t sum = 0;
   for (const TensorDecl& tensor : architecture_tensors(architecture)) {
-    sum += tensor.shape.numel();
+    sum += is_balancing_bias(tensor.name) ? 0 : tensor.shape.numel();
   }
   return sum;
 }

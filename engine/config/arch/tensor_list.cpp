@@ -61,6 +61,12 @@ class List {
                         .cut = Cut::kRows,
                         .heads = heads});
   }
+  /// `name` ends with a point.
+  void add_balancing_bias(const std::string& name, std::int64_t experts) {
+    tensors_.push_back({.name = name.substr(0, name.size() - 1) + kBalancingBias,
+                        .shape = {experts},
+                        .decays = false});
+  }
   void add_table(std::string name, Shape shape, float deviation, Cut cut) {
     tensors_.push_back(
         {.name = std::move(name), .shape = shape, .deviation = deviation, .cut = cut});
@@ -147,6 +153,7 @@ void add_experts(List& list,
   list.add_matrix(name + "router", {experts.count, width}, router);
   // Unlike others, it starts drawn in transformers' class.
   if (experts.router_bias) list.add_bias(name + "router", experts.count, router, layer.deviation);
+  if (experts.balancing_bias) list.add_balancing_bias(name, experts.count);
   const TensorDecl inner{.deviation = layer.deviation, .of_expert = true, .cut = Cut::kRows};
   const TensorDecl outer{
       .deviation = layer.residual_deviation, .of_expert = true, .cut = Cut::kColumns};

@@ -5,12 +5,20 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "engine/config/arch/architecture.h"
 #include "kernels/core/shape.h"
 
 namespace dstrain {
+
+/// The name of the balancing bias of a router, behind that of its feed-forward. It is not trained
+/// but moved by the experts' load, and always f32.
+inline constexpr const char* kBalancingBias = ".balancing_bias";
+inline bool is_balancing_bias(std::string_view name) {
+  return name.ends_with(kBalancingBias);
+}
 
 /// How the ranks of a tensor-parallel group share a tensor.
 enum class Cut : std::uint8_t {

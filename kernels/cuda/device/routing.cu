@@ -69,6 +69,27 @@ __device__ float group_score(const float* scores, int size, bool by_two) {
   return by_two && size > 1 ? best + second : best;
 }
 
+/// Of the logarithms of scores (router_score), the same in every lane.
+__device__ float logsumexp_of(const RouterRule& rule, const float* logits, int experts) {
+  const int lane = static_cast<int>(threadIdx.x);
+  float largest = logits[0];
+  float total = 0.0F;
+  if (rule.sigmoid) {
+    for (int e = lane; e < experts; e += kWarp) {
+      total += sigmoid(logits[e]);
+    }
+    return router_log_total(warp_reduce(total, Plus{}));
+  }
+  for (int e = lane; e < experts; e += kWarp) {
+    largest = fmaxf(largest, logits[e]);
+  }
+  largest = warp_reduce(largest, Larger{});
+  for (int e = lane; e < experts; e += kWarp) {
+    total += fast_exp(logits[e] - largest);
+  }
+  return largest + logf(warp_reduce(total, Plus{}));
+}
+
 __global__ void choose_kernel(
     Router router, const float* bias, float* logsumexps, std::int32_t* chosen, float* weights) {
   const RouterRule rule = router.rule;
@@ -84,16 +105,7 @@ __global__ void choose_kernel(
   const std::int64_t n = blockIdx.x;
   const float* const logits = router.logits + n * experts;
 
-  float largest = logits[0];
-  for (int e = lane; e < experts; e += kWarp) {
-    largest = fmaxf(largest, logits[e]);
-  }
-  largest = warp_reduce(largest, Larger{});
-  float total = 0.0F;
-  for (int e = lane; e < experts; e += kWarp) {
-    total += fast_exp(logits[e] - largest);
-  }
-  const float logsumexp = largest + logf(warp_reduce(total, Plus{}));
+  const float logsumexp = logsumexp_of(rule, logits, experts);
   if (lane == 0) {
     logsumexps[n] = logsumexp;
   }
@@ -156,7 +168,7 @@ __global__ void measure_kernel(Router router,
   }
   float share = 0.0F;
   for (std::int64_t n = first + threadIdx.x; n < first + router.piece; n += blockDim.x) {
-    share += router_share(logsumexp[n], router.logits[n * router.experts + expert]);
+    share += router_share(router.rule, logsumexp[n], router.logits[n * router.experts + expert]);
   }
   share = block_sum(share);
   if (threadIdx.x == 0) {
@@ -203,7 +215,7 @@ __global__ void choose_backward_kernel(Router router, ChoiceGradient<T> back) {
   const SequenceCounts counts(router.counted, experts, back.counts, n / router.piece);
   const auto d_share = [&](int e) { return back.share_scale * static_cast<float>(counts.of(e)); };
   for (int e = lane; e < experts; e += kWarp) {
-    row.balance_mean += router_share(row.logsumexp, logits[e]) * d_share(e);
+    row.balance_mean += router_share(rule, row.logsumexp, logits[e]) * d_share(e);
   }
   row.balance_mean = warp_reduce(row.balance_mean, Plus{});
   __syncthreads();

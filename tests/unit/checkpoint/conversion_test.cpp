@@ -178,8 +178,8 @@ TEST_CASE("a number that transformers takes with a point alone has one", "[check
 
 TEST_CASE("latents and experts beside one for every token go there and back, bit for bit",
           "[checkpoint]") {
-  const fs::path from =
-      fs::path("tests/golden") / GENERATE("deepseek-v2-tiny", "deepseek-v2-lite-tiny");
+  const fs::path from = fs::path("tests/golden") /
+                        GENERATE("deepseek-v2-tiny", "deepseek-v2-lite-tiny", "deepseek-v3-tiny");
   const ScratchFolder folder;
   REQUIRE(convert_checkpoint({.from = from, .to = folder.path() / "ours", .ranks = 2}, {}));
   fs::remove(folder.path() / "ours" / "config.json");  // it is then written anew

@@ -263,6 +263,15 @@ TEST_CASE("what does not fit the model is refused by file and name", "[checkpoin
   }
 }
 
+TEST_CASE("DeepSeek-V3's layer for a further token is left out, and that is said", "[checkpoint]") {
+  const Copy copy("../deepseek-v3-tiny");
+  CHECK(open_folder(copy.path()).left_out().empty());
+  copy.put("x", SafetensorsDecl{"model.layers.2.eh_proj.weight", "F32", {24}});
+  CHECK(open_folder(copy.path()).left_out() == "model.layers.2.*, which predict a further token");
+  copy.put("x", SafetensorsDecl{"model.layers.3.eh_proj.weight", "F32", {24}});
+  copy.refuses("model.safetensors holds \"model.layers.3.eh_proj.weight\", which a deepseek_v3");
+}
+
 TEST_CASE("shards must be what their index says", "[checkpoint]") {
   const std::string index = "model.safetensors.index.json";
   const std::string norm = "model.norm.weight";

@@ -29,6 +29,7 @@ const std::string kQwen3Moe = "model.model_type=qwen3_moe";
 const std::string kOlmoe = "model.model_type=olmoe";
 const std::string kGptOss = "model.model_type=gpt_oss";
 const std::string kDeepseek = "model.model_type=deepseek_v2";
+const std::string kDeepseekV3 = "model.model_type=deepseek_v3";
 const std::string kGpt2Model =
     R"(model={"model_type": "gpt2", "vocab_size": 256, "n_embd": 64, "n_layer": 2, "n_head": 4,
        "n_positions": 128})";
@@ -255,6 +256,7 @@ const std::map<std::string, Flip>& flips() {
       {"model.n_shared_experts", {"1", {kDeepseek}}},
       {"model.routed_scaling_factor", {"16", {kDeepseek}}},
       {"model.first_k_dense_replace", {"1", {kDeepseek}}},
+      {"model.moe_router_bias_update_rate", {"0", {kDeepseekV3}}},
       {"model.topk_method",
        {"group_limited_greedy", {kDeepseek, "model.n_group=8", "model.topk_group=3"}}},
       {"model.n_group",

@@ -162,6 +162,54 @@ TEST_CASE("DeepSeek-V2-Lite is what its keys say", "[spec][model]") {
              Catch::Contains("model.v_head_dim: 193 is more than a head of keys has"));
 }
 
+constexpr const char* kDeepseekV3 = R"({
+  "architectures": ["DeepseekV3ForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
+  "aux_loss_alpha": 0.001, "bos_token_id": 0, "eos_token_id": 1, "ep_size": 1,
+  "first_k_dense_replace": 3, "hidden_act": "silu", "hidden_size": 7168,
+  "initializer_range": 0.02, "intermediate_size": 18432, "kv_lora_rank": 512,
+  "max_position_embeddings": 163840, "model_type": "deepseek_v3", "moe_intermediate_size": 2048,
+  "moe_layer_freq": 1, "n_group": 8, "n_routed_experts": 256, "n_shared_experts": 1,
+  "norm_topk_prob": true, "num_attention_heads": 128, "num_experts_per_tok": 8,
+  "num_hidden_layers": 61, "num_key_value_heads": 128, "num_nextn_predict_layers": 1,
+  "pretraining_tp": 1, "q_lora_rank": 1536, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64,
+  "rms_norm_eps": 1e-06,
+  "rope_scaling": {"beta_fast": 32, "beta_slow": 1, "factor": 40, "mscale": 1.0,
+                   "mscale_all_dim": 1.0, "original_max_position_embeddings": 4096,
+                   "type": "yarn"},
+  "rope_theta": 10000, "routed_scaling_factor": 2.5, "scoring_func": "sigmoid", "seq_aux": true,
+  "tie_word_embeddings": false, "topk_group": 4, "topk_method": "noaux_tc",
+  "torch_dtype": "bfloat16", "use_cache": true, "v_head_dim": 128, "vocab_size": 129280})";
+
+TEST_CASE("DeepSeek-V3 is what its keys say", "[spec][model]") {
+  const ModelSpec model = read_model(kDeepseekV3);
+  const Architecture architecture(model);
+  CHECK(num_parameters(architecture) == 671'026'404'352);  // as DeepSeek says, 671 billion
+  CHECK_FALSE(architecture.layers[2].feed_forward.experts);
+  const ExpertsSpec& experts = *architecture.layers[3].feed_forward.experts;
+  CHECK(experts.score == RouterScore::kSigmoid);
+  CHECK(experts.group_score == GroupScore::kTwoLargest);
+  CHECK(experts.groups == 8);
+  CHECK(experts.chosen_groups == 4);
+  CHECK(experts.shared_width == 2048);
+  CHECK(experts.scale == 2.5F);
+  CHECK(experts.normalised);
+  CHECK(experts.balancing_bias);
+  CHECK(experts.bias_update_rate == 0.001F);
+  CHECK(experts.balance_coefficient == 0.0F);
+  const auto changed = [](const std::string& from, const std::string& to) {
+    std::string keys(kDeepseekV3);
+    return keys.replace(keys.find(from), from.size(), to);
+  };
+  CHECK(read_model(changed("\"ep_size\": 1", "\"moe_router_bias_update_rate\": 0"))
+            .experts.bias_update_rate == 0.0F);
+  CHECK_THAT(model_error(changed("\"ep_size\": 1", "\"router_z_loss_coef\": 0.001")),
+             Catch::Contains("router_z_loss_coef"));
+  CHECK_THAT(model_error(changed("\"sigmoid\"", "\"softmax\"")),
+             Catch::Contains("model.scoring_func"));
+  CHECK_THAT(model_error(changed("\"n_group\": 8", "\"n_group\": 7")),
+             Catch::Contains("model.n_group"));
+}
+
 TEST_CASE("some layers of Qwen3's mixtures are dense", "[spec][model]") {
   using Layers = std::vector<bool>;
   const auto layers = [](const std::vector<std::string>& overrides) {

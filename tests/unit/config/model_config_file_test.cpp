@@ -203,8 +203,8 @@ TEST_CASE("other architectures are told from slips of the pen", "[spec][model]")
       "\"gpt2\", \"llama\", \"mistral\", \"ministral\", \"qwen2\", \"qwen3\", \"olmo2\", "
       "\"olmo3\", "
       "\"smollm3\", \"phi3\", \"starcoder2\", \"gemma2\", \"gemma3_text\", \"gpt_neox\", "
-      "\"opt\", \"bloom\", \"baichuan\", \"mixtral\", \"qwen3_moe\", \"olmoe\", \"gpt_oss\" and "
-      "\"deepseek_v2\"";
+      "\"opt\", \"bloom\", \"baichuan\", \"mixtral\", \"qwen3_moe\", \"olmoe\", "
+      "\"gpt_oss\", \"deepseek_v2\" and \"deepseek_v3\"";
   const ModelFolder granite(kGranite);
   CHECK(estimate_error(granite.path) ==
         granite.file +

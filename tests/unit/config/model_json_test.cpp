@@ -49,6 +49,9 @@ TEST_CASE("a model's JSON describes that model", "[spec][model]") {
        "model.topk_group=2", "model.topk_method=group_limited_greedy", "model.n_shared_experts=1",
        R"(model.rope_scaling={"type": "yarn", "factor": 40, "mscale": 0.707,
           "mscale_all_dim": 0.707, "original_max_position_embeddings": 16})"},
+      {"model.model_type=deepseek_v3", "model.n_routed_experts=16", "model.n_group=4",
+       "model.topk_group=2", "model.num_experts_per_tok=3", "model.first_k_dense_replace=0",
+       "model.moe_router_bias_update_rate=0.0025"},
       {"model.model_type=gpt_oss", R"(model.rope_scaling={"rope_type": "default"})"},
       {"model.model_type=olmoe", "model.norm_topk_prob=true", "model.num_experts_per_tok=3"},
   };

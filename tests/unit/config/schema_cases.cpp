@@ -70,6 +70,7 @@ const std::vector<std::vector<std::string>>& settings() {
       {"model.model_type=gpt_oss"},
       {"model.model_type=deepseek_v2", "model.topk_method=group_limited_greedy", "model.n_group=8",
        "model.topk_group=3"},
+      {"model.model_type=deepseek_v3", "model.moe_router_bias_update_rate=0.01"},
       {"optimizer.type=SGD"},
       {"optimizer.type=Adagrad"},
       {"optimizer.type=RMSprop"},

@@ -112,8 +112,11 @@ void HuggingFaceFolder::open_shards(const fs::path& index) {
 void HuggingFaceFolder::match(const fs::path& folder, const ModelSpec& model) {
   const std::string_view prefix = huggingface_prefix(model);
   std::set<std::string> left;
+  const std::string next_layer = fmt::format("model.layers.{}.", model.num_layers);
   for (const auto& [name, found] : found_) {
-    if (!is_huggingface_buffer(name)) {
+    if (family_of(model).leaves_out_next_layer && name.starts_with(next_layer)) {
+      left_out_ = next_layer + "*, which predict a further token";
+    } else if (!is_huggingface_buffer(name)) {
       left.insert(name);
     }
   }

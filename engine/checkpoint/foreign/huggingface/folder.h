@@ -26,6 +26,7 @@ class HuggingFaceFolder final : public TensorSource {
 
   [[nodiscard]] std::span<const Entry> entries() const override { return entries_; }
   void read(const std::string& state, const Piece& piece, Tensor out) const override;
+  [[nodiscard]] std::string left_out() const override { return left_out_; }
 
  private:
   struct Found {
@@ -53,6 +54,7 @@ class HuggingFaceFolder final : public TensorSource {
   std::map<std::string, Found> found_;  ///< every tensor of the files, by their names
   std::map<std::string, Part> parts_;   ///< by ours
   std::vector<Entry> entries_;
+  std::string left_out_;
 };
 
 }  // namespace dstrain

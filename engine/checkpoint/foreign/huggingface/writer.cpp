@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/checkpoint/safetensors.h"
+#include "engine/config/arch/tensor_list.h"
 
 namespace dstrain {
 namespace {
@@ -44,7 +45,9 @@ std::vector<HuggingFaceShard> huggingface_shards(const ModelSpec& model,
   std::vector<HuggingFaceShard> shards(1);
   std::int64_t bytes = 0;  // of the last shard
   for (ForeignTensor& foreign : huggingface_tensors(model)) {
-    const DType stored = dtype.value_or(common_dtype(foreign.parts, dtypes));
+    const bool stays_wide = is_balancing_bias(foreign.parts.front().name);
+    const DType stored =
+        stays_wide ? DType::kF32 : dtype.value_or(common_dtype(foreign.parts, dtypes));
     HuggingFaceTensor tensor{.tensor = std::move(foreign), .dtype = stored};
     if (max_shard_bytes > 0 && bytes > 0 && bytes + tensor.bytes() > max_shard_bytes) {
       shards.emplace_back();
