@@ -15,6 +15,7 @@
 #include "tests/harness/sweep.h"
 #include "tests/harness/thread_world.h"
 #include "tests/parity/combination.h"
+#include "tests/parity/tiny_family.h"
 
 namespace dstrain::test {
 namespace {
@@ -255,6 +256,30 @@ TEST_CASE("a flipped bit is found at the next check exactly where there is a cop
   for (const auto& [key, counts] : table) {
     std::cout << "stage " << key.first << ", " << name_of(key.second) << ": " << counts.second
               << " of " << counts.first << " flips found\n";
+  }
+}
+
+TEST_CASE("a flipped bit of a bias that is not trained is found", "[parity][replicas]") {
+  for (const int tensor : {1, 2, 4}) {
+    CAPTURE(tensor);
+    TinyOptions options = tiny_experts("deepseek_v3");
+    options.micro_batch = 1;
+    options.tensor_parallel = {.size = tensor};
+    const Config config = tiny_config(options, 4);
+    const auto found = thread_world(4, [&](Rendezvous& rendezvous) {
+      const std::unique_ptr<Engine> engine = make_tiny_engine(config, rendezvous, nullptr);
+      ReplicaCheck check(*engine);
+      train_tiny_step(*engine, options, 0);
+      if (check.run(1.0).difference) return std::string("differs before");
+      if (engine->world().rank() == 2) {
+        const BufferRef bias = engine->plan().blueprint.untrained().at(0).buffer;
+        auto* const bits = static_cast<std::uint32_t*>(engine->arena().buffer(bias).data());
+        bits[3] ^= 1U << 4U;
+      }
+      const ReplicaCheck::Result result = check.run(1.0);
+      return result.difference ? result.difference->sentence() : "is not found";
+    });
+    CHECK_THAT(found.front(), Contains("rank 2") && Contains("blocks.1"));
   }
 }
 
