@@ -1,6 +1,5 @@
 #include "engine/model/experts.h"
 
-#include <algorithm>
 #include <numeric>
 #include <string_view>
 #include <unordered_map>
@@ -10,12 +9,6 @@
 
 namespace dstrain {
 namespace {
-
-std::int64_t layers_with_experts(const Architecture& model) {
-  return std::count_if(model.layers.begin(), model.layers.end(), [](const LayerSpec& layer) {
-    return layer.feed_forward.experts.has_value();
-  });
-}
 
 LayerShape shape_of_shared(LayerShape shape) {
   FeedForwardSpec& spec = shape.layer.feed_forward;
@@ -34,17 +27,8 @@ Experts Experts::declare(const LayerShape& shape, const std::string& name, Bluep
   const FeedForwardSpec& spec = shape.layer.feed_forward;
   Experts layer;
   layer.spec_ = *spec.experts;
-  layer.rule_ = {.per_token = layer.spec_.per_token,
-                 .sigmoid = layer.spec_.score == RouterScore::kSigmoid,
-                 .normalised = layer.spec_.normalised,
-                 .scale = layer.spec_.scale,
-                 .groups = layer.spec_.groups,
-                 .chosen_groups = layer.spec_.chosen_groups,
-                 .group_by_two = layer.spec_.group_score == GroupScore::kTwoLargest};
   layer.block_ = shape.block;
   layer.batch_ = shape.batch;
-  layer.context_ = shape.context;
-  layer.divide_sequences(shape);
   layer.capacity_ = expert_capacity(shape);
   check(layer.capacity_ == 0 || (shape.context.ranks() == 1 && shape.tensor.streams == 1),
         "experts of {} tokens of sequences that {} ranks share", layer.capacity_,
@@ -53,20 +37,9 @@ Experts Experts::declare(const LayerShape& shape, const std::string& name, Bluep
   layer.limit_ = spec.limit;
   layer.gated_ = spec.gated;
   layer.adds_bias_ = shape.tensor.rank == 0;
-  if (shape.tensor.rank == 0) {  // the ranks' parts of the router's gradient are added up
-    const auto layers = static_cast<float>(layers_with_experts(shape.model));
-    layer.balance_scale_ =
-        layer.spec_.balance_coefficient * static_cast<float>(shape.sequence) / layers;
-    layer.z_scale_ = layer.spec_.z_coefficient / layers;
-  }
-
   const ExpertShape& ranks = shape.experts;
   layer.own_ = layer.spec_.count / ranks.ranks;
-  layer.router_ = Linear::declare(shape, {name + ".router"}, blueprint);
-  if (layer.spec_.balancing_bias) {
-    layer.balancing_bias_ =
-        blueprint.add_untrained(name + kBalancingBias, {layer.spec_.count}, shape.block);
-  }
+  layer.router_ = ExpertRouter::declare(shape, name, blueprint);
   if (ranks.apart()) {
     layer.unit_ =
         blueprint.add_unit_beside(name.substr(0, name.rfind('.')) + ".experts", Axis::kExpertData);
@@ -87,12 +60,6 @@ Experts Experts::declare(const LayerShape& shape, const std::string& name, Bluep
     return shape.add_activation(blueprint, name + ".experts", what, of, dtype, origin,
                                 LayerKind::kMlp);
   };
-  layer.logits_ = keep("logits", {tokens, experts}, DType::kF32, Origin::kProduct);
-  layer.logsumexp_ = keep("logsumexp", {tokens}, DType::kF32, Origin::kProduct);
-  layer.chosen_ = keep("chosen", {tokens, per_token}, DType::kI32, Origin::kProduct);
-  layer.weights_ = keep("weights", {tokens, per_token}, DType::kF32, Origin::kProduct);
-  const Shape counts{layer.pieces_, experts};
-  layer.counts_ = keep("counts", counts, DType::kI32, Origin::kProduct);
   layer.num_rows_ = keep("num_rows", {experts}, DType::kI32, Origin::kProduct);
   layer.slots_ = keep("slots", {chosen}, DType::kI32, Origin::kProduct);
   layer.places_ = keep("places", {tokens, per_token}, DType::kI32, Origin::kProduct);
@@ -113,35 +80,11 @@ Experts Experts::declare(const LayerShape& shape, const std::string& name, Bluep
   }
   layer.d_hidden_ = d_scratch("d_hidden", {rows, width}, shape.compute);
   layer.d_pre_ = d_scratch("d_pre", {rows, layer.up_.shape[1]}, shape.compute);
-  layer.d_weights_ = d_scratch("d_weights", {tokens, per_token}, DType::kF32);
-  layer.d_logits_ = d_scratch("d_router_logits", {tokens, experts}, shape.compute);
-  if (layer.spec_.balance_coefficient != 0.0F || layer.spec_.z_coefficient != 0.0F) {
-    layer.balance_ = d_scratch("balance", counts, DType::kF32);
-    layer.losses_ = shape.add_backward_buffer(
-        blueprint, {name + ".experts/losses", {2}, DType::kF64, Lifetime::kConstant});
-  }
-  if (layer.spec_.balance_coefficient != 0.0F && shape.context.ranks() * shape.tensor.streams > 1) {
-    const Shape of_ranks{layer.pieces_ * layer.sequences_.parts, experts};
-    layer.ranks_counts_ = d_scratch("counts_of_ranks", of_ranks, DType::kI32);
-  }
   if (layer.spec_.shared_width > 0) {
     layer.shared_ = Mlp::declare(shape_of_shared(shape), name + ".shared", blueprint);
     layer.d_shared_ = d_scratch("d_shared", {tokens, shape.model.hidden_size}, shape.compute);
   }
   return layer;
-}
-
-// A rank's share of the rows, B · chunks / parts chunks, is whole pieces where a chunk has parts /
-// gcd(B · chunks, parts) of them.
-void Experts::divide_sequences(const LayerShape& shape) {
-  const std::int64_t chunks = shape.batch * shape.context.chunks();
-  const std::int64_t parts = shape.tensor.streams;
-  sequences_ = {.chunks = shape.context.chunks(),
-                .ranks = shape.context.ranks(),
-                .pieces = parts / std::gcd(chunks, parts),
-                .parts = parts,
-                .part = shape.tensor.stream};
-  pieces_ = chunks * sequences_.pieces / parts;
 }
 
 void Experts::declare_matrices(const LayerShape& shape,
@@ -201,7 +144,7 @@ void Experts::forward(const LayerContext& context, int slot, ConstTensor x_NC, T
     y = exchange_->rows_here(context, sum_of(routed.chosen));
     arrive(context);
   }
-  context.ops.sum_rows(y, context.activation(places_, slot), context.activation(weights_, slot),
+  context.ops.sum_rows(y, context.activation(places_, slot), router_.weights(context, slot),
                        y_NC, shared_ ? Write::kAdd : Write::kOverwrite, context.compute);
 }
 
@@ -219,7 +162,7 @@ void Experts::meet(const LayerContext& context, int slot) const {
   RoutedRows& routed = rows_of(context, slot);
   const Tensor rows_E = context.buffer(num_rows_, slot);
   if (capacity_ > 0) {  // rows are fewer than choices
-    const Tensor counts = context.buffer(counts_, slot);
+    const Tensor counts = router_.counts(context, slot);
     routed.wanted.resize(static_cast<std::size_t>(counts.numel()));
     context.device.copy_to_host(counts, routed.wanted.data(), context.compute);
   }
@@ -274,28 +217,10 @@ Experts::Source Experts::source(const LayerContext& context,
 }
 
 void Experts::route(const LayerContext& context, int slot, ConstTensor x_NC) const {
-  const Tensor logits = context.activation(logits_, slot);
-  const Tensor chosen = context.activation(chosen_, slot);
-  const Tensor counts = context.buffer(counts_, slot);
-  router_.forward(context, x_NC, logits);
-  context.ops.choose_experts({.rule = rule_,
-                              .logits_NE = logits,
-                              .bias_E = context.optional_buffer(balancing_bias_),
-                              .logsumexp_N = context.activation(logsumexp_, slot),
-                              .chosen_NK = chosen,
-                              .weights_NK = context.activation(weights_, slot)},
-                             context.compute);
-  context.ops.measure_experts({.rule = rule_,
-                               .logits_NE = logits,
-                               .logsumexp_N = context.activation(logsumexp_, slot),
-                               .chosen_NK = chosen,
-                               .counts_BE = counts,
-                               .balance_BE = {},
-                               .ranks_counts_BE = {},
-                               .sequences = sequences_},
-                              context.compute);
+  router_.forward(context, slot, x_NC);
+  const Tensor chosen = router_.chosen(context, slot);
   context.ops.order_by_expert({.chosen_NK = chosen,
-                               .counts_BE = counts,
+                               .counts_BE = router_.counts(context, slot),
                                .capacity = capacity_,
                                .rows_E = context.buffer(num_rows_, slot),
                                .slots_NK = context.buffer(slots_, slot).flat(0, chosen.numel()),
@@ -381,28 +306,24 @@ void Experts::backward(const LayerContext& context,
     dx = exchange_->rows_here(context, sum_of(routed.chosen));
   }
 
-  if (sums_counts()) {
-    sum_counts(context, slot);
-  }
-  backward_router(context, slot, x_NC, dx_NC, gradients);
+  router_.begin_backward(context, slot);
+  router_.backward(context, slot, x_NC, dx_NC, gradients);
   context.ops.sum_rows(dx, context.buffer(places_, slot), {}, dx_NC, Write::kAdd, compute);
   tell(context, slot, x_NC.dim(0));
-  if (losses_.index >= 0) {
-    measure(context, slot);
-  }
+  router_.measure(context, slot);
   if (shared_) {
     context.ops.add(dx_NC, context.buffer(d_shared_), dx_NC, compute);
   }
 }
 
 Experts::Choices Experts::choices_of(const LayerContext& context, int slot) const {
-  const Tensor weights = context.buffer(weights_, slot);
+  const Tensor weights = router_.weights(context, slot);
   if (!exchange_) {
-    const Tensor d_weights = context.buffer(d_weights_);
+    const Tensor d_weights = router_.d_weights(context);
     if (capacity_ > 0) {
       context.ops.zero(d_weights, context.compute);  // of choices without a row
     }
-    return {weights, context.buffer(chosen_, slot), d_weights};
+    return {weights, router_.chosen(context, slot), d_weights};
   }
   const RoutedRows& routed = rows_of(context, slot);
   const std::int64_t chosen = sum_of(routed.chosen);
@@ -428,63 +349,16 @@ void Experts::give_back_weights(const LayerContext& context, int slot) const {
 void Experts::take_weights(const LayerContext& context, int slot) const {
   const std::int64_t chosen = sum_of(rows_of(context, slot).chosen);
   const Tensor here = context.buffer(weights_here_).flat(0, chosen);
-  const Tensor d_weights = context.buffer(d_weights_);
+  const Tensor d_weights = router_.d_weights(context);
   const Tensor places = context.buffer(places_, slot);
   context.ops.sum_rows(here.view({chosen, 1}), places.view({places.numel(), 1}), {},
                        d_weights.view({d_weights.numel(), 1}), Write::kOverwrite, context.compute);
 }
 
-void Experts::backward_router(const LayerContext& context,
-                              int slot,
-                              ConstTensor x_NC,
-                              Tensor dx_NC,
-                              const GradTarget& gradients) const {
-  const Tensor d_logits = context.buffer(d_logits_);
-  context.ops.choose_experts_backward({.rule = rule_,
-                                       .logits_NE = context.buffer(logits_, slot),
-                                       .logsumexp_N = context.buffer(logsumexp_, slot),
-                                       .chosen_NK = context.buffer(chosen_, slot),
-                                       .weights_NK = context.buffer(weights_, slot),
-                                       .d_weights_NK = context.buffer(d_weights_),
-                                       .counts_BE = counts_of_all(context, slot),
-                                       .sequences = sequences_of_all(),
-                                       .balance_scale = balance_scale_ * context.gradient_scale,
-                                       .z_scale = z_scale_ * context.gradient_scale,
-                                       .d_logits_NE = d_logits},
-                                      context.compute);
-  router_.backward(context, d_logits, x_NC, dx_NC, gradients);
-}
-
-void Experts::sum_counts(const LayerContext& context, int slot) const {
-  const Tensor counts = context.buffer(ranks_counts_);
-  const Tensor own = counts.rows(sequences_.part * pieces_, (sequences_.part + 1) * pieces_);
-  Communicator* tensor = nullptr;
-  if (sequences_.parts > 1) {
-    tensor = &context.tensor_parallel.group();
-    context.ops.zero(counts, context.compute);
-  }
-  context.device.copy(context.buffer(counts_, slot), own, context.compute);
-  for (Communicator* const group :
-       {tensor, context.context_groups.ring, context.context_groups.heads}) {
-    if (group != nullptr) {
-      group->all_reduce(counts, ReduceOp::kSum, Purpose::kExperts, context.compute);
-    }
-  }
-}
-
 ExpertTraffic Experts::traffic() const {
   ExpertTraffic traffic = exchange_ ? exchange_->traffic() : ExpertTraffic{};
-  if (sums_counts()) {
-    const std::int64_t counts = pieces_ * sequences_.parts * spec_.count;
-    const auto sum_over = [&](GroupId group, int ranks) {
-      if (ranks == 1) return;
-      traffic.backward.push_back(
-          {.elements = counts, .dtype = DType::kI32, .group = group, .op = Op::kAllReduce});
-    };
-    sum_over(GroupId::kTensor, static_cast<int>(sequences_.parts));
-    sum_over(GroupId::kContextRing, context_.ring);
-    sum_over(GroupId::kContextHeads, context_.heads);
-  }
+  const std::vector<ExpertTransfer> of_router = router_.traffic();
+  traffic.backward.insert(traffic.backward.end(), of_router.begin(), of_router.end());
   return traffic;
 }
 
@@ -493,24 +367,6 @@ void Experts::tell(const LayerContext& context, int slot, std::int64_t tokens) c
   context.expert_tally().count(block_, batch_, tokens,
                                capacity_ == 0 ? routed.chosen : routed.wanted,
                                tokens * spec_.per_token - sum_of(routed.chosen));
-}
-
-void Experts::measure(const LayerContext& context, int slot) const {
-  const Tensor losses = context.buffer(losses_);
-  const Tensor balance = context.buffer(balance_);
-  const Tensor logsumexp = context.buffer(logsumexp_, slot);
-  context.ops.measure_experts({.rule = rule_,
-                               .logits_NE = context.buffer(logits_, slot),
-                               .logsumexp_N = logsumexp,
-                               .chosen_NK = context.buffer(chosen_, slot),
-                               .counts_BE = context.buffer(counts_, slot),
-                               .balance_BE = balance,
-                               .ranks_counts_BE = counts_of_all(context, slot),
-                               .sequences = sequences_of_all()},
-                              context.compute);
-  const Write write = context.losses_write;
-  context.ops.sum(balance, losses.flat(0, 1), write, context.compute);
-  context.ops.sum_of_squares(logsumexp, losses.flat(1, 2), write, context.compute);
 }
 
 ConstTensor Experts::added_biases(const ExecContext& context) const {

@@ -1,8 +1,6 @@
 // Experts: a feed-forward that is a mixture of experts, of which every token goes through the few
-// that a router chooses for it (kernels/math/router.h).
+// that a router chooses for it (expert_router.h).
 //
-//   logits = x · routerᵀ                            [N, E], f32
-//   chosen, weights = the k best of each token      [N, k]
 //   rows = x of each token for each of its experts, expert by expert: M = N · k, or fewer where
 //          experts drop what is beyond their capacity
 //   y = Σ over a token's rows of weight · down_e(act(gate_e row) · up_e row)
@@ -26,9 +24,9 @@
 #include <vector>
 
 #include "engine/model/expert_exchange.h"
+#include "engine/model/expert_router.h"
 #include "engine/model/layer_context.h"
 #include "engine/model/layer_shape.h"
-#include "engine/model/linear.h"
 #include "engine/model/mlp.h"
 #include "kernels/routing.h"
 
@@ -59,7 +57,7 @@ class Experts {
   /// f64 [2], over the step's micro-batches: the auxiliary losses of their sequences, and the
   /// squares of logsumexp of their tokens. Empty where neither joins the loss.
   [[nodiscard]] Tensor losses(const LayerContext& context) const {
-    return context.optional_buffer(losses_);
+    return router_.losses(context);
   }
 
  private:
@@ -114,76 +112,36 @@ class Experts {
   /// Computes hidden from rows of x.
   void expand_rows(const LayerContext& context, int slot, const Source& from) const;
   void activate_rows(const LayerContext& context, int slot, std::int64_t rows) const;
-  void backward_router(const LayerContext& context,
-                       int slot,
-                       ConstTensor x_NC,
-                       Tensor dx_NC,
-                       const GradTarget& gradients) const;
   [[nodiscard]] RoutedRows& rows_of(const LayerContext& context, int slot) const;
-  /// Whether the auxiliary loss needs counts of other ranks' tokens.
-  [[nodiscard]] bool sums_counts() const { return ranks_counts_.index >= 0; }
-  /// Says how sequences lie in this rank's rows, and how they are counted.
-  void divide_sequences(const LayerShape& shape);
-  /// Sums counts_ over the ranks that share its sequences, for what follows.
-  void sum_counts(const LayerContext& context, int slot) const;
-  /// Counts of whole sequences, after sum_counts().
-  [[nodiscard]] ConstTensor counts_of_all(const LayerContext& context, int slot) const {
-    return context.buffer(sums_counts() ? ranks_counts_ : counts_, sums_counts() ? 0 : slot);
-  }
-  /// How sequences lie in them; where no loss asks, as if each of a rank's pieces were one.
-  [[nodiscard]] SequenceChunks sequences_of_all() const {
-    return sums_counts() ? sequences_ : SequenceChunks{};
-  }
-  /// Adds the losses of its own to those of the step.
-  void measure(const LayerContext& context, int slot) const;
   /// The down biases, for the rank that adds them.
   [[nodiscard]] ConstTensor added_biases(const ExecContext& context) const;
 
   ExpertsSpec spec_;
-  RouterRule rule_;
-  SequenceChunks sequences_;
-  ContextShape context_;
   std::int64_t block_ = 0;
   std::int64_t batch_ = 1;
-  std::int64_t pieces_ = 1;     // B of counts
   std::int64_t capacity_ = 0;   // expert_capacity()
-  float balance_scale_ = 0.0F;  // of a sequence's loss, over that of a token; 0: another rank's
-  float z_scale_ = 0.0F;        // likewise, of a token
   bool adds_bias_ = true;
   ActivationKind activation_{};
   float limit_ = 0.0F;  // of gates
   bool gated_ = true;
   std::int64_t own_ = 1;  // experts of this rank
   int unit_ = -1;         // of their matrices, where it is not the block's
-  Linear router_;
-  BufferRef balancing_bias_;  // f32 [E]; none where scores alone choose
+  ExpertRouter router_;
   std::optional<ExpertExchange> exchange_;
   Matrices up_;  // gate‖up of each expert where gated
   Matrices down_;
   std::optional<Mlp> shared_;
   // For backward:
-  BufferRef logits_;     // f32 [N, E]
-  BufferRef logsumexp_;  // f32 [N]
-  BufferRef chosen_;     // i32 [N, k]
-  BufferRef weights_;    // f32 [N, k]
-  BufferRef counts_;     // i32 [B, E], by chunk of sequences, or piece of one
   BufferRef num_rows_;   // i32 [E]
   BufferRef slots_;      // i32 [N · k]
   BufferRef places_;     // i32 [N, k]
   BufferRef pre_;        // [N · k, F] or [N · k, 2F]
   BufferRef hidden_;     // [N · k, F]
   BufferRef inputs_;     // [most rows, C]; of ranks with other experts, as the next ones
-  BufferRef losses_;     // f64 [2], of the step: Σ of the auxiliary loss, Σ of logsumexp²
   BufferRef rows_;       // scratch [N · k, C]
   // Scratch of backward:
   BufferRef d_hidden_;
   BufferRef d_pre_;
-  BufferRef d_weights_;  // f32 [N, k]
-  BufferRef d_logits_;   // [N, E]
-  BufferRef balance_;    // f32 [B, E]
-  // i32 [B, E], of the pieces of all tensor-parallel ranks; where ranks share sequences and a loss
-  // asks for it
-  BufferRef ranks_counts_;
   BufferRef weights_here_;        // f32 [N · k], by row
   BufferRef weights_received_;    // f32 [most rows]
   BufferRef d_weights_received_;  // likewise

@@ -45,7 +45,7 @@ void check_follows(const std::vector<TinyRun>& runs, const TinyRun& reference) {
 TEST_CASE("an expert takes the first tokens of a sequence, whichever ranks share the step",
           "[parity][experts]") {
   int met = 0;
-  for (const std::string family : {"mixtral", "gpt_oss", "deepseek_v2"}) {
+  for (const std::string family : {"mixtral", "gpt_oss", "deepseek_v3"}) {
     const TinyOptions alone = dropping(family);
     const TinyRun reference = train_tiny(alone);
     CHECK(reference.losses.back() < reference.losses.front());

@@ -106,7 +106,7 @@ ModelSpec with_experts(std::int64_t experts) {
 }
 
 ModelSpec with_shared(std::int64_t experts) {
-  ModelSpec model = *tiny_family("deepseek_v2").model;
+  ModelSpec model = *tiny_family("deepseek_v3").model;
   model.experts.count = experts;
   return model;
 }
@@ -238,7 +238,7 @@ const std::vector<Layout>& layouts() {
         .zero_stage = 2,
         .expert_parallel = {.size = 2},
         .expert_capacity_factor = 0.8}},
-      {"experts over 2 beside a shared feed-forward, zero3",
+      {"experts over 2 with balancing biases, beside a shared feed-forward, zero3",
        2,
        {.model = with_shared(8),
         .micro_batch = 2,
