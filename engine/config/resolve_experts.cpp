@@ -92,8 +92,8 @@ void check_ranks(const Config& config, std::int64_t same_parameters, Origins& or
                         fmt::format("the {} ranks that have other tokens", same_parameters));
 }
 
-/// Refuses a capacity where ranks share sequences, since no rank then knows which of a sequence's
-/// tokens come first; tells of one that has place for all tokens.
+/// Refuses a capacity where ranks or tiles share sequences, since none then knows which of a
+/// sequence's tokens come first; tells of one that has place for all tokens.
 void check_capacity(LoadedConfig& loaded, Origins& origins) {
   const Config& config = loaded.config;
   const std::optional<double> factor = config.training.expert_capacity_factor;
@@ -111,6 +111,13 @@ void check_capacity(LoadedConfig& loaded, Origins& origins) {
         fmt::format("{}, with context_parallel.size {}: experts drop tokens of whole "
                     "sequences alone in this version; leave it out",
                     *factor, config.context_parallel.size));
+  }
+  if (const auto tile = config.training.mlp_tile_tokens) {
+    throw_config_error(
+        origins[kCapacity], kCapacity,
+        fmt::format("{}, with training.mlp_tile_tokens {}: experts drop tokens of whole sequences "
+                    "alone in this version, and tiles hold parts of them; leave one of the two out",
+                    *factor, *tile));
   }
   const ExpertsSpec& experts = config.model.experts;
   if (*factor * static_cast<double>(experts.per_token) >= static_cast<double>(experts.count)) {
@@ -153,13 +160,6 @@ void resolve_experts(LoadedConfig& loaded,
     refuse("training.cuda_graphs",
            "true, and the model is a mixture of experts, whose numbers of rows the host waits for "
            "within a block, which a graph cannot hold: expected false");
-  }
-  if (const auto tile = config.training.mlp_tile_tokens) {
-    refuse(
-        "training.mlp_tile_tokens",
-        fmt::format("{}, and the model is a mixture of experts, which take all their tokens at a "
-                    "time in this version: leave it out",
-                    *tile));
   }
   check_tensor_size(config, origins);
   check_capacity(loaded, origins);

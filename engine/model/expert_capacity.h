@@ -26,11 +26,11 @@ inline std::int64_t expert_capacity(const LayerShape& shape) {
   return capacity >= static_cast<double>(shape.sequence) ? 0 : static_cast<std::int64_t>(capacity);
 }
 
-/// The most rows that some `experts` of a layer have of a micro-batch of one rank: a token has at
-/// most one of each expert.
+/// The most rows that some `experts` of a layer have of a micro-batch of one rank, or of a tile of
+/// it: a token has at most one of each expert.
 inline std::int64_t most_rows_of(const LayerShape& shape, std::int64_t experts) {
   const ExpertsSpec& spec = shape.layer.feed_forward.experts.value();
-  const std::int64_t chosen = shape.tokens() * std::min(spec.per_token, experts);
+  const std::int64_t chosen = shape.mlp_tile() * std::min(spec.per_token, experts);
   const std::int64_t capacity = expert_capacity(shape);
   return capacity == 0 ? chosen : std::min(chosen, shape.batch * experts * capacity);
 }

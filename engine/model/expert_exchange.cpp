@@ -66,18 +66,19 @@ ExpertExchange ExpertExchange::declare(const LayerShape& shape,
   ExpertExchange exchange;
   exchange.ranks_ = shape.experts.ranks;
   exchange.own_ = spec.count / shape.experts.ranks;
+  exchange.tokens_ = shape.mlp_tile();
   exchange.rows_ = most_rows_of(shape, spec.count);
   exchange.width_ = shape.model.hidden_size;
   exchange.overlap_ = shape.experts.overlap;
-  exchange.shares_forward_ = spec.shared_width > 0;
   exchange.compute_ = shape.compute;
   const std::int64_t most = most_rows(shape);
   const auto scratch = [&](const char* what, const Shape& of, DType dtype) {
     return blueprint.add_buffer({std::string("experts/") + what, of, dtype, Lifetime::kScratch});
   };
   const auto keep = [&](const char* what) {
-    return shape.add_activation(blueprint, name, what, {most}, DType::kI32, Origin::kProduct,
-                                LayerKind::kMlp);
+    return shape.has_mlp_tiles() ? scratch(what, {most}, DType::kI32)
+                                 : shape.add_activation(blueprint, name, what, {most}, DType::kI32,
+                                                        Origin::kProduct, LayerKind::kMlp);
   };
   exchange.counts_ = scratch("counts_received", {spec.count}, DType::kI32);
   exchange.order_ = keep("order");
@@ -174,19 +175,30 @@ void ExpertExchange::give_numbers_back(const LayerContext& context,
   pass(context, received, routed.from_ranks, here, routed.to_ranks);
 }
 
-ExpertTraffic ExpertExchange::traffic() const {
-  const bool beside_shared = overlap_ && shares_forward_;
+void ExpertExchange::add_traffic(std::int64_t tokens,
+                                 bool beside_shared,
+                                 bool computes_again,
+                                 ExpertTraffic& traffic) const {
+  const std::int64_t of_tokens = rows_ * tokens / tokens_;
   const auto rows = [&](bool is_beside) {
-    return ExpertTransfer{.elements = rows_ * width_, .dtype = compute_, .is_beside = is_beside};
+    return ExpertTransfer{
+        .elements = of_tokens * width_, .dtype = compute_, .is_beside = overlap_ && is_beside};
   };
   const auto numbers = [&](bool is_beside) {
-    return ExpertTransfer{.elements = rows_, .dtype = DType::kF32, .is_beside = is_beside};
+    return ExpertTransfer{
+        .elements = of_tokens, .dtype = DType::kF32, .is_beside = overlap_ && is_beside};
+  };
+  const auto add = [](std::vector<ExpertTransfer>& to, std::initializer_list<ExpertTransfer> what) {
+    to.insert(to.end(), what);
   };
   const ExpertTransfer counts{.elements = ranks_ * own_, .dtype = DType::kI32};
-  return {
-      .forward = {counts, rows(beside_shared), rows(false)},
-      .expand = {rows(beside_shared)},
-      .backward = {numbers(beside_shared), rows(beside_shared), numbers(overlap_), rows(overlap_)}};
+  add(traffic.forward, {counts, rows(beside_shared), rows(false)});
+  if (computes_again) {
+    add(traffic.backward, {rows(false)});
+  } else {
+    add(traffic.expand, {rows(beside_shared)});
+  }
+  add(traffic.backward, {numbers(beside_shared), rows(beside_shared), numbers(true), rows(true)});
 }
 
 }  // namespace dstrain

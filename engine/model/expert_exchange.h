@@ -2,7 +2,7 @@
 // other experts of a layer. Rank r of R has experts [r · E/R, (r + 1) · E/R).
 //
 //   rows of this rank's tokens, expert by expert          M = N · k, or fewer where rows are
-//   dropped
+//                                                         dropped; in tiles, N of a tile
 //     all-to-all of the numbers, then of the rows  →      as received: rank by rank, of each expert
 //     by expert put in order                                 →      as computed: expert by expert,
 //     of each rank by rank
@@ -11,7 +11,7 @@
 //
 // Tokens of an expert are in the order in which one rank with all ranks' samples would have them.
 // Buffers have place for the rows that a rank gets where all tokens of all ranks choose its
-// experts, as far as these take them.
+// experts, as far as these take them. In tiles they are not kept for backward.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +32,7 @@ class ExpertExchange {
                                 const std::string& name,
                                 Blueprint& blueprint);
 
-  /// The most rows that a rank of `shape` computes of a micro-batch.
+  /// The most rows that a rank of `shape` computes at a time.
   static std::int64_t most_rows(const LayerShape& shape);
 
   /// Tells the ranks how many rows come to each of their experts, rows_E (i32) being this rank's.
@@ -76,7 +76,12 @@ class ExpertExchange {
     return context.buffer(experts_, slot).flat(0, rows).view({rows, 1});
   }
 
-  [[nodiscard]] ExpertTraffic traffic() const;
+  /// Adds what it exchanges for so many tokens: in backward also what forward does, where it
+  /// `computes_again`. `beside`: what the shared feed-forward computes meanwhile hides rows.
+  void add_traffic(std::int64_t tokens,
+                   bool beside_shared,
+                   bool computes_again,
+                   ExpertTraffic& traffic) const;
 
  private:
   void pass(const LayerContext& context,
@@ -85,12 +90,12 @@ class ExpertExchange {
             Tensor out,
             std::span<const std::int64_t> received) const;
 
-  bool overlap_ = false;         // as planned
-  bool shares_forward_ = false;  // there is a shared feed-forward to compute meanwhile
+  bool overlap_ = false;  // as planned
   std::int64_t ranks_ = 1;
-  std::int64_t own_ = 1;    // E / R
-  std::int64_t rows_ = 0;   // the most of this rank's tokens: N · k, or fewer with a capacity
-  std::int64_t width_ = 0;  // C
+  std::int64_t own_ = 1;     // E / R
+  std::int64_t tokens_ = 0;  // that are exchanged at a time
+  std::int64_t rows_ = 0;    // the most of these: N · k, or fewer with a capacity
+  std::int64_t width_ = 0;   // C
   DType compute_ = DType::kF32;
   BufferRef counts_;    // scratch i32 [E]: numbers of rows as received
   BufferRef order_;     // i32

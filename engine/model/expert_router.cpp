@@ -103,6 +103,25 @@ void ExpertRouter::forward(const LayerContext& context, int slot, ConstTensor x_
                               context.compute);
 }
 
+void ExpertRouter::count(const LayerContext& context,
+                         int slot,
+                         const Range& tokens,
+                         Tensor counts) const {
+  const auto of_tokens = [&](BufferRef ref) {
+    return context.buffer(ref, slot).rows(tokens.begin, tokens.end);
+  };
+  context.ops.measure_experts(
+      {.rule = rule_,
+       .logits_NE = of_tokens(logits_),
+       .logsumexp_N = context.buffer(logsumexp_, slot).flat(tokens.begin, tokens.end),
+       .chosen_NK = of_tokens(chosen_),
+       .counts_BE = counts,
+       .balance_BE = {},
+       .ranks_counts_BE = {},
+       .sequences = {}},
+      context.compute);
+}
+
 void ExpertRouter::begin_backward(const LayerContext& context, int slot) const {
   if (!sums_counts()) return;
   const Tensor of_ranks = context.buffer(ranks_counts_);

@@ -40,6 +40,9 @@ class ExpertRouter {
     return context.buffer(counts_, slot);
   }
 
+  /// The same of some of the tokens, as if they were one sequence: i32 [1, E].
+  void count(const LayerContext& context, int slot, const Range& tokens, Tensor counts) const;
+
   // Of backward, in this order:
   /// Sums counts over the ranks that share sequences, where a loss asks for it.
   void begin_backward(const LayerContext& context, int slot) const;

@@ -30,6 +30,11 @@ Experts Experts::declare(const LayerShape& shape, const std::string& name, Bluep
   layer.block_ = shape.block;
   layer.batch_ = shape.batch;
   layer.capacity_ = expert_capacity(shape);
+  layer.tokens_ = shape.tokens();
+  layer.tile_ = shape.mlp_tile();
+  layer.in_tiles_ = shape.has_mlp_tiles();
+  check(layer.capacity_ == 0 || !layer.in_tiles_, "experts with a capacity in tiles of {} tokens",
+        layer.tile_);
   check(layer.capacity_ == 0 || (shape.context.ranks() == 1 && shape.tensor.streams == 1),
         "experts of {} tokens of sequences that {} ranks share", layer.capacity_,
         shape.context.ranks() * shape.tensor.streams);
@@ -49,7 +54,7 @@ Experts Experts::declare(const LayerShape& shape, const std::string& name, Bluep
   }
   layer.declare_matrices(shape, name + ".experts.", layer.own_ * ranks.rank, blueprint);
 
-  const std::int64_t tokens = shape.tokens();
+  const std::int64_t tokens = layer.tile_;
   const std::int64_t per_token = layer.spec_.per_token;
   const std::int64_t experts = layer.spec_.count;
   const std::int64_t chosen = tokens * per_token;
@@ -57,8 +62,10 @@ Experts Experts::declare(const LayerShape& shape, const std::string& name, Bluep
       layer.exchange_ ? ExpertExchange::most_rows(shape) : most_rows_of(shape, experts);
   const std::int64_t width = layer.down_.shape[2];
   const auto keep = [&](const char* what, Shape of, DType dtype, Origin origin) {
-    return shape.add_activation(blueprint, name + ".experts", what, of, dtype, origin,
-                                LayerKind::kMlp);
+    return layer.in_tiles_ ? blueprint.add_buffer({std::string("experts/") + what, of, dtype,
+                                                   Lifetime::kScratch, LayerKind::kMlp})
+                           : shape.add_activation(blueprint, name + ".experts", what, of, dtype,
+                                                  origin, LayerKind::kMlp);
   };
   layer.num_rows_ = keep("num_rows", {experts}, DType::kI32, Origin::kProduct);
   layer.slots_ = keep("slots", {chosen}, DType::kI32, Origin::kProduct);
@@ -71,6 +78,10 @@ Experts Experts::declare(const LayerShape& shape, const std::string& name, Bluep
   };
   layer.rows_ = blueprint.add_buffer(
       {"experts/rows", {rows, shape.model.hidden_size}, shape.compute, Lifetime::kScratch});
+  if (layer.in_tiles_) {
+    layer.counts_ = blueprint.add_buffer(
+        {"experts/counts_of_tile", {1, experts}, DType::kI32, Lifetime::kScratch});
+  }
   if (layer.exchange_) {
     layer.inputs_ =
         keep("inputs", {rows, shape.model.hidden_size}, shape.compute, Origin::kProduct);
@@ -82,7 +93,10 @@ Experts Experts::declare(const LayerShape& shape, const std::string& name, Bluep
   layer.d_pre_ = d_scratch("d_pre", {rows, layer.up_.shape[1]}, shape.compute);
   if (layer.spec_.shared_width > 0) {
     layer.shared_ = Mlp::declare(shape_of_shared(shape), name + ".shared", blueprint);
-    layer.d_shared_ = d_scratch("d_shared", {tokens, shape.model.hidden_size}, shape.compute);
+  }
+  if (layer.shared_ || layer.in_tiles_) {
+    layer.d_beside_ =
+        d_scratch("d_beside", {layer.tokens_, shape.model.hidden_size}, shape.compute);
   }
   return layer;
 }
@@ -126,43 +140,51 @@ void Experts::declare_matrices(const LayerShape& shape,
   }
 }
 
+// The shared feed-forward computes while rows of the first tile are on their way.
 void Experts::forward(const LayerContext& context, int slot, ConstTensor x_NC, Tensor y_NC) const {
-  route(context, slot, x_NC);
-  meet(context, slot);
-  const Source from = source(context, slot, x_NC);
-  if (shared_) {
-    shared_->forward(context, slot, x_NC, y_NC);
-  }
-  expand_rows(context, slot, from);
-  const RoutedRows& routed = rows_of(context, slot);
-  const std::int64_t rows = sum_of(routed.computed);
-  Tensor y = context.buffer(rows_).rows(0, rows);
-  context.ops.grouped_forward(context.buffer(hidden_, slot).rows(0, rows), down_.weights(context),
-                              added_biases(context), routed.computed, y, context.compute);
-  if (exchange_) {
-    exchange_->give_back(context, slot, routed, y);
-    y = exchange_->rows_here(context, sum_of(routed.chosen));
-    arrive(context);
-  }
-  context.ops.sum_rows(y, context.activation(places_, slot), router_.weights(context, slot),
-                       y_NC, shared_ ? Write::kAdd : Write::kOverwrite, context.compute);
+  router_.forward(context, slot, x_NC);
+  for_each_tile(slot, x_NC.dim(0), [&](const Tile& tile) {
+    order(context, tile);
+    meet(context, tile);
+    const Source from = source(context, tile, x_NC);
+    if (shared_ && tile.index == 0) {
+      shared_->forward(context, slot, x_NC, y_NC);
+    }
+    expand_rows(context, tile, from);
+    const RoutedRows& routed = rows_of(context, tile);
+    const std::int64_t rows = sum_of(routed.computed);
+    Tensor y = context.buffer(rows_).rows(0, rows);
+    context.ops.grouped_forward(context.buffer(hidden_, slot).rows(0, rows), down_.weights(context),
+                                added_biases(context), routed.computed, y, context.compute);
+    if (exchange_) {
+      exchange_->give_back(context, slot, routed, y);
+      y = exchange_->rows_here(context, sum_of(routed.chosen));
+      arrive(context);
+    }
+    context.ops.sum_rows(y, places(context, tile), tile.of(router_.weights(context, slot)),
+                         tile.of(y_NC), shared_ ? Write::kAdd : Write::kOverwrite, context.compute);
+  });
 }
 
 void Experts::expand(const LayerContext& context, int slot, ConstTensor x_NC) const {
-  route(context, slot, x_NC);
-  const Source from = source(context, slot, x_NC);
-  if (shared_) {
-    shared_->expand(context, slot, x_NC);
-  }
-  expand_rows(context, slot, from);
+  router_.forward(context, slot, x_NC);
+  if (in_tiles_) return;
+  for_each_tile(slot, x_NC.dim(0), [&](const Tile& all) {
+    order(context, all);
+    const Source from = source(context, all, x_NC);
+    if (shared_) {
+      shared_->expand(context, slot, x_NC);
+    }
+    expand_rows(context, all, from);
+  });
 }
 
 /// Waits until the host knows how many rows each expert has.
-void Experts::meet(const LayerContext& context, int slot) const {
-  RoutedRows& routed = rows_of(context, slot);
-  const Tensor rows_E = context.buffer(num_rows_, slot);
+void Experts::meet(const LayerContext& context, const Tile& tile) const {
+  RoutedRows& routed = rows_of(context, tile);
+  const Tensor rows_E = context.buffer(num_rows_, tile.slot);
   if (capacity_ > 0) {  // rows are fewer than choices
-    const Tensor counts = router_.counts(context, slot);
+    const Tensor counts = router_.counts(context, tile.slot);
     routed.wanted.resize(static_cast<std::size_t>(counts.numel()));
     context.device.copy_to_host(counts, routed.wanted.data(), context.compute);
   }
@@ -187,8 +209,9 @@ void Experts::arrive(const LayerContext& context) const {
   if (exchange_) exchange_->arrive(context);
 }
 
-void Experts::expand_rows(const LayerContext& context, int slot, const Source& from) const {
-  const RoutedRows& routed = rows_of(context, slot);
+void Experts::expand_rows(const LayerContext& context, const Tile& tile, const Source& from) const {
+  const int slot = tile.slot;
+  const RoutedRows& routed = rows_of(context, tile);
   const std::int64_t rows = sum_of(routed.computed);
   if (exchange_) {
     exchange_->set_order(context, slot, routed);
@@ -202,38 +225,50 @@ void Experts::expand_rows(const LayerContext& context, int slot, const Source& f
 }
 
 Experts::Source Experts::source(const LayerContext& context,
-                                int slot,
-                                ConstTensor of_tokens_NC) const {
-  const RoutedRows& routed = rows_of(context, slot);
+                                const Tile& tile,
+                                ConstTensor all_NC) const {
+  const RoutedRows& routed = rows_of(context, tile);
+  const ConstTensor of_tokens_NC = tile.of(all_NC);
   const std::int64_t rows = sum_of(routed.chosen);
-  const Tensor slots = context.buffer(slots_, slot).flat(0, rows);
+  const Tensor slots = context.buffer(slots_, tile.slot).flat(0, rows);
   if (!exchange_) {
     return {of_tokens_NC, slots, spec_.per_token};
   }
   context.ops.gather_rows(of_tokens_NC, slots, spec_.per_token, {},
                           exchange_->rows_here(context, rows), context.compute);
   return {exchange_->give(context, routed),
-          exchange_->order(context, slot, sum_of(routed.computed)), 1};
+          exchange_->order(context, tile.slot, sum_of(routed.computed)), 1};
 }
 
-void Experts::route(const LayerContext& context, int slot, ConstTensor x_NC) const {
-  router_.forward(context, slot, x_NC);
-  const Tensor chosen = router_.chosen(context, slot);
-  context.ops.order_by_expert({.chosen_NK = chosen,
-                               .counts_BE = router_.counts(context, slot),
-                               .capacity = capacity_,
-                               .rows_E = context.buffer(num_rows_, slot),
-                               .slots_NK = context.buffer(slots_, slot).flat(0, chosen.numel()),
-                               .places_NK = context.activation(places_, slot)},
-                              context.compute);
+void Experts::order(const LayerContext& context, const Tile& tile) const {
+  const Tensor chosen = tile.of(router_.chosen(context, tile.slot));
+  Tensor counts = router_.counts(context, tile.slot);
+  if (in_tiles_) {
+    counts = context.buffer(counts_);
+    router_.count(context, tile.slot, tile.tokens, counts);
+  }
+  context.ops.order_by_expert(
+      {.chosen_NK = chosen,
+       .counts_BE = counts,
+       .capacity = capacity_,
+       .rows_E = context.buffer(num_rows_, tile.slot),
+       .slots_NK = context.buffer(slots_, tile.slot).flat(0, chosen.numel()),
+       .places_NK = places(context, tile)},
+      context.compute);
 }
 
-RoutedRows& Experts::rows_of(const LayerContext& context, int slot) const {
-  return context.expert_tally().rows(block_, slot);
+/// i32 [tokens of the tile, k]
+Tensor Experts::places(const LayerContext& context, const Tile& tile) const {
+  return context.buffer(places_, tile.slot).rows(0, tile.tokens.size());
+}
+
+RoutedRows& Experts::rows_of(const LayerContext& context, const Tile& tile) const {
+  return context.expert_tally().rows(block_, tile.slot, tile.index);
 }
 
 void Experts::activate(const LayerContext& context, int slot) const {
-  activate_rows(context, slot, sum_of(rows_of(context, slot).computed));
+  if (in_tiles_) return;
+  activate_rows(context, slot, sum_of(rows_of(context, {slot, 0, {}}).computed));
   if (shared_) {
     shared_->activate(context, slot);
   }
@@ -255,77 +290,91 @@ void Experts::backward(const LayerContext& context,
                        ConstTensor x_NC,
                        Tensor dx_NC,
                        const BlockGradients& gradients) const {
-  const RoutedRows& routed = rows_of(context, slot);
-  const ExpertRows experts = routed.computed;
-  const std::int64_t num_rows = sum_of(routed.computed);
-  const Tensor pre = context.buffer(pre_, slot).rows(0, num_rows);
-  const Tensor hidden = context.buffer(hidden_, slot).rows(0, num_rows);
-  const Tensor d_hidden = context.buffer(d_hidden_).rows(0, num_rows);
-  const Tensor d_pre = context.buffer(d_pre_).rows(0, num_rows);
-  const Tensor rows = context.buffer(rows_).rows(0, num_rows);
-  const GradTarget& of_experts = unit_ < 0 ? gradients : gradients.experts;
   Stream& compute = context.compute;
-
-  const Choices choices = choices_of(context, slot);
-  const Source dy = source(context, slot, dy_NC);
-  if (shared_) {
-    shared_->backward(context, slot, dy_NC, x_NC, context.buffer(d_shared_), gradients);
-  }
-  arrive(context);
-  context.ops.gather_rows(dy.tokens, dy.slots, dy.per_token, {}, rows, compute);
-  context.ops.grouped_backward_input(rows, down_.weights(context), experts, d_hidden, compute);
-  context.ops.weighted_rows_backward({.slots_M = dy.slots,
-                                      .weights_NK = choices.weights,
-                                      .row_MF = hidden,
-                                      .d_row_MF = d_hidden,
-                                      .dy_MC = rows,
-                                      .bias_EC = added_biases(context),
-                                      .chosen_NK = choices.chosen,
-                                      .d_weights_NK = choices.d_weights},
-                                     compute);
-  context.ops.gather_rows(dy.tokens, dy.slots, dy.per_token, choices.weights, rows, compute);
-  down_.backward(context, rows, hidden, experts, of_experts);
-  if (gated_) {
-    context.ops.gated_activation_backward({activation_, limit_}, pre, d_hidden, d_pre, compute);
-  } else {
-    context.ops.activation_backward(activation_, pre, d_hidden, d_pre, compute);
-  }
-  Tensor dx = rows;
-  if (!exchange_) {
-    context.ops.gather_rows(x_NC, dy.slots, dy.per_token, {}, rows, compute);
-    up_.backward(context, d_pre, rows, experts, of_experts);
-  }
-  context.ops.grouped_backward_input(d_pre, up_.weights(context), experts, rows, compute);
-  if (exchange_) {
-    give_back_weights(context, slot);
-    exchange_->give_back(context, slot, routed, rows);
-    up_.backward(context, d_pre, context.buffer(inputs_, slot).rows(0, num_rows), experts,
-                 of_experts);
+  GradTarget of_experts = unit_ < 0 ? gradients : gradients.experts;
+  Tensor dx;  // of the rows of a tile
+  for_each_tile(slot, x_NC.dim(0), [&](const Tile& tile) {
+    const RoutedRows& routed = rows_of(context, tile);
+    const ExpertRows experts = routed.computed;
+    const std::int64_t num_rows = sum_of(routed.computed);
+    const Tensor pre = context.buffer(pre_, slot).rows(0, num_rows);
+    const Tensor hidden = context.buffer(hidden_, slot).rows(0, num_rows);
+    const Tensor d_hidden = context.buffer(d_hidden_).rows(0, num_rows);
+    const Tensor d_pre = context.buffer(d_pre_).rows(0, num_rows);
+    const Tensor rows = context.buffer(rows_).rows(0, num_rows);
+    if (in_tiles_) {
+      order(context, tile);
+      expand_rows(context, tile, source(context, tile, x_NC));
+    }
+    const Choices choices = choices_of(context, tile);
+    const Source dy = source(context, tile, dy_NC);
+    if (shared_ && tile.index == 0) {
+      shared_->backward(context, slot, dy_NC, x_NC, context.buffer(d_beside_), gradients);
+    }
     arrive(context);
-    take_weights(context, slot);
-    dx = exchange_->rows_here(context, sum_of(routed.chosen));
-  }
+    context.ops.gather_rows(dy.tokens, dy.slots, dy.per_token, {}, rows, compute);
+    context.ops.grouped_backward_input(rows, down_.weights(context), experts, d_hidden, compute);
+    context.ops.weighted_rows_backward({.slots_M = dy.slots,
+                                        .weights_NK = choices.weights,
+                                        .row_MF = hidden,
+                                        .d_row_MF = d_hidden,
+                                        .dy_MC = rows,
+                                        .bias_EC = added_biases(context),
+                                        .chosen_NK = choices.chosen,
+                                        .d_weights_NK = choices.d_weights},
+                                       compute);
+    context.ops.gather_rows(dy.tokens, dy.slots, dy.per_token, choices.weights, rows, compute);
+    down_.backward(context, rows, hidden, experts, of_experts);
+    if (gated_) {
+      context.ops.gated_activation_backward({activation_, limit_}, pre, d_hidden, d_pre, compute);
+    } else {
+      context.ops.activation_backward(activation_, pre, d_hidden, d_pre, compute);
+    }
+    dx = rows;
+    if (!exchange_) {
+      context.ops.gather_rows(tile.of(x_NC), dy.slots, dy.per_token, {}, rows, compute);
+      up_.backward(context, d_pre, rows, experts, of_experts);
+    }
+    context.ops.grouped_backward_input(d_pre, up_.weights(context), experts, rows, compute);
+    if (exchange_) {
+      give_back_weights(context, tile);
+      exchange_->give_back(context, slot, routed, rows);
+      up_.backward(context, d_pre, context.buffer(inputs_, slot).rows(0, num_rows), experts,
+                   of_experts);
+      arrive(context);
+      take_weights(context, tile);
+      dx = exchange_->rows_here(context, sum_of(routed.chosen));
+    }
+    if (in_tiles_) {
+      context.ops.sum_rows(dx, places(context, tile), {}, tile.of(context.buffer(d_beside_)),
+                           shared_ ? Write::kAdd : Write::kOverwrite, compute);
+    }
+    tell(context, tile);
+    of_experts.write = Write::kAdd;
+  });
 
   router_.begin_backward(context, slot);
   router_.backward(context, slot, x_NC, dx_NC, gradients);
-  context.ops.sum_rows(dx, context.buffer(places_, slot), {}, dx_NC, Write::kAdd, compute);
-  tell(context, slot, x_NC.dim(0));
+  if (!in_tiles_) {
+    context.ops.sum_rows(dx, context.buffer(places_, slot), {}, dx_NC, Write::kAdd, compute);
+  }
   router_.measure(context, slot);
-  if (shared_) {
-    context.ops.add(dx_NC, context.buffer(d_shared_), dx_NC, compute);
+  if (d_beside_.index >= 0) {
+    context.ops.add(dx_NC, context.buffer(d_beside_), dx_NC, compute);
   }
 }
 
-Experts::Choices Experts::choices_of(const LayerContext& context, int slot) const {
-  const Tensor weights = router_.weights(context, slot);
+Experts::Choices Experts::choices_of(const LayerContext& context, const Tile& tile) const {
+  const int slot = tile.slot;
+  const Tensor weights = tile.of(router_.weights(context, slot));
   if (!exchange_) {
-    const Tensor d_weights = router_.d_weights(context);
+    const Tensor d_weights = tile.of(router_.d_weights(context));
     if (capacity_ > 0) {
       context.ops.zero(d_weights, context.compute);  // of choices without a row
     }
-    return {weights, router_.chosen(context, slot), d_weights};
+    return {weights, tile.of(router_.chosen(context, slot)), d_weights};
   }
-  const RoutedRows& routed = rows_of(context, slot);
+  const RoutedRows& routed = rows_of(context, tile);
   const std::int64_t chosen = sum_of(routed.chosen);
   const std::int64_t rows = sum_of(routed.computed);
   const Tensor here = context.buffer(weights_here_).flat(0, chosen);
@@ -338,33 +387,39 @@ Experts::Choices Experts::choices_of(const LayerContext& context, int slot) cons
           context.buffer(d_weights_received_).flat(0, rows).view({rows, 1})};
 }
 
-void Experts::give_back_weights(const LayerContext& context, int slot) const {
-  const RoutedRows& routed = rows_of(context, slot);
+void Experts::give_back_weights(const LayerContext& context, const Tile& tile) const {
+  const RoutedRows& routed = rows_of(context, tile);
   const std::int64_t chosen = sum_of(routed.chosen);
   const Tensor here = context.buffer(weights_here_).flat(0, chosen);
   exchange_->give_numbers_back(
       context, routed, context.buffer(d_weights_received_).flat(0, sum_of(routed.computed)), here);
 }
 
-void Experts::take_weights(const LayerContext& context, int slot) const {
-  const std::int64_t chosen = sum_of(rows_of(context, slot).chosen);
+void Experts::take_weights(const LayerContext& context, const Tile& tile) const {
+  const std::int64_t chosen = sum_of(rows_of(context, tile).chosen);
   const Tensor here = context.buffer(weights_here_).flat(0, chosen);
-  const Tensor d_weights = router_.d_weights(context);
-  const Tensor places = context.buffer(places_, slot);
-  context.ops.sum_rows(here.view({chosen, 1}), places.view({places.numel(), 1}), {},
+  const Tensor d_weights = tile.of(router_.d_weights(context));
+  const Tensor of_slots = places(context, tile);
+  context.ops.sum_rows(here.view({chosen, 1}), of_slots.view({of_slots.numel(), 1}), {},
                        d_weights.view({d_weights.numel(), 1}), Write::kOverwrite, context.compute);
 }
 
 ExpertTraffic Experts::traffic() const {
-  ExpertTraffic traffic = exchange_ ? exchange_->traffic() : ExpertTraffic{};
+  ExpertTraffic traffic;
+  if (exchange_) {
+    for_each_tile(0, tokens_, [&](const Tile& tile) {
+      exchange_->add_traffic(tile.tokens.size(), shared_ && tile.index == 0, in_tiles_, traffic);
+    });
+  }
   const std::vector<ExpertTransfer> of_router = router_.traffic();
   traffic.backward.insert(traffic.backward.end(), of_router.begin(), of_router.end());
   return traffic;
 }
 
-void Experts::tell(const LayerContext& context, int slot, std::int64_t tokens) const {
-  const RoutedRows& routed = rows_of(context, slot);
-  context.expert_tally().count(block_, batch_, tokens,
+void Experts::tell(const LayerContext& context, const Tile& tile) const {
+  const RoutedRows& routed = rows_of(context, tile);
+  const std::int64_t tokens = tile.tokens.size();
+  context.expert_tally().count(block_, tile.index == 0 ? batch_ : 0, tokens,
                                capacity_ == 0 ? routed.chosen : routed.wanted,
                                tokens * spec_.per_token - sum_of(routed.chosen));
 }

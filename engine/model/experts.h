@@ -16,8 +16,13 @@
 // The host waits in forward for the numbers of rows. Buffers have place for N · k rows, or for
 // those that experts take (expert_capacity.h), or for ExpertExchange::most_rows() where ranks hold
 // others. Backward gathers rows again rather than keep them, unless they came from other ranks.
+//
+// In tiles over tokens (LayerShape::mlp_tile_tokens) the router sees all tokens at once, and keeps
+// what it chose. Rows are ordered, sent and computed tile by tile, and again in backward, so that
+// buffers have place for those of one tile, whatever the router does. All ranks have as many tiles.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -52,13 +57,11 @@ class Experts {
     return unit_ < 0 ? std::nullopt : std::optional(unit_);
   }
   /// The rows and numbers that it exchanges with those ranks, and the counts that it sums over
-  /// those that share its sequences, as they are planned.
+  /// those that share its sequences, of `tokens` tokens, as they are planned.
   [[nodiscard]] ExpertTraffic traffic() const;
   /// f64 [2], over the step's micro-batches: the auxiliary losses of their sequences, and the
   /// squares of logsumexp of their tokens. Empty where neither joins the loss.
-  [[nodiscard]] Tensor losses(const LayerContext& context) const {
-    return router_.losses(context);
-  }
+  [[nodiscard]] Tensor losses(const LayerContext& context) const { return router_.losses(context); }
 
  private:
   /// The parameters of all experts of one kind, which lie together: [E, outputs, inputs], and their
@@ -75,6 +78,17 @@ class Experts {
                   ConstTensor x,
                   ExpertRows rows,
                   const GradTarget& gradients) const;
+  };
+
+  /// Tokens whose rows are computed together: all of a micro-batch, or a tile of them.
+  struct Tile {
+    int slot;
+    int index;
+    Range tokens;
+    template <typename View>
+    [[nodiscard]] View of(const View& all) const {
+      return all.rows(tokens.begin, tokens.end);
+    }
   };
 
   /// Rows of tokens, and the slot of each row that this rank computes: of its own tokens, or of
@@ -96,30 +110,42 @@ class Experts {
                         const std::string& name,
                         std::int64_t first,
                         Blueprint& blueprint);
-  void route(const LayerContext& context, int slot, ConstTensor x_NC) const;
-  void meet(const LayerContext& context, int slot) const;
-  /// Tells the tally of a micro-batch.
-  void tell(const LayerContext& context, int slot, std::int64_t tokens) const;
+  /// Calls compute(Tile) for each.
+  template <typename Compute>
+  void for_each_tile(int slot, std::int64_t tokens, Compute&& compute) const {
+    int index = 0;
+    for (std::int64_t begin = 0; begin < tokens; begin += tile_) {
+      compute(Tile{slot, index++, {begin, std::min(begin + tile_, tokens)}});
+    }
+  }
+  /// Orders rows by expert, after the router's forward.
+  void order(const LayerContext& context, const Tile& tile) const;
+  void meet(const LayerContext& context, const Tile& tile) const;
+  void tell(const LayerContext& context, const Tile& tile) const;
   /// Sends rows of tokens where there are other ranks to send them to; arrive() before they are
-  /// read.
+  /// read. `all_NC`: of the micro-batch.
   [[nodiscard]] Source source(const LayerContext& context,
-                              int slot,
-                              ConstTensor of_tokens_NC) const;
-  [[nodiscard]] Choices choices_of(const LayerContext& context, int slot) const;
-  void give_back_weights(const LayerContext& context, int slot) const;
-  void take_weights(const LayerContext& context, int slot) const;
+                              const Tile& tile,
+                              ConstTensor all_NC) const;
+  [[nodiscard]] Choices choices_of(const LayerContext& context, const Tile& tile) const;
+  void give_back_weights(const LayerContext& context, const Tile& tile) const;
+  void take_weights(const LayerContext& context, const Tile& tile) const;
   void arrive(const LayerContext& context) const;
   /// Computes hidden from rows of x.
-  void expand_rows(const LayerContext& context, int slot, const Source& from) const;
+  void expand_rows(const LayerContext& context, const Tile& tile, const Source& from) const;
   void activate_rows(const LayerContext& context, int slot, std::int64_t rows) const;
-  [[nodiscard]] RoutedRows& rows_of(const LayerContext& context, int slot) const;
+  [[nodiscard]] RoutedRows& rows_of(const LayerContext& context, const Tile& tile) const;
+  [[nodiscard]] Tensor places(const LayerContext& context, const Tile& tile) const;
   /// The down biases, for the rank that adds them.
   [[nodiscard]] ConstTensor added_biases(const ExecContext& context) const;
 
   ExpertsSpec spec_;
+  std::int64_t tokens_ = 0;  // of a micro-batch
+  std::int64_t tile_ = 0;    // of these, that are computed at a time
+  bool in_tiles_ = false;    // else one tile has all of them
   std::int64_t block_ = 0;
   std::int64_t batch_ = 1;
-  std::int64_t capacity_ = 0;   // expert_capacity()
+  std::int64_t capacity_ = 0;  // expert_capacity()
   bool adds_bias_ = true;
   ActivationKind activation_{};
   float limit_ = 0.0F;  // of gates
@@ -131,21 +157,24 @@ class Experts {
   Matrices up_;  // gate‖up of each expert where gated
   Matrices down_;
   std::optional<Mlp> shared_;
-  // For backward:
-  BufferRef num_rows_;   // i32 [E]
-  BufferRef slots_;      // i32 [N · k]
-  BufferRef places_;     // i32 [N, k]
-  BufferRef pre_;        // [N · k, F] or [N · k, 2F]
-  BufferRef hidden_;     // [N · k, F]
-  BufferRef inputs_;     // [most rows, C]; of ranks with other experts, as the next ones
-  BufferRef rows_;       // scratch [N · k, C]
+  // For backward, or in tiles scratch of both passes, N being the tokens of a tile:
+  BufferRef num_rows_;  // i32 [E]
+  BufferRef slots_;     // i32 [N · k]
+  BufferRef places_;    // i32 [N, k]
+  BufferRef pre_;       // [N · k, F] or [N · k, 2F]
+  BufferRef hidden_;    // [N · k, F]
+  BufferRef inputs_;    // [most rows, C]; of ranks with other experts, as the next ones
+  BufferRef rows_;      // scratch [N · k, C]
+  BufferRef counts_;    // scratch i32 [1, E]: the tokens of a tile that chose each expert
   // Scratch of backward:
   BufferRef d_hidden_;
   BufferRef d_pre_;
   BufferRef weights_here_;        // f32 [N · k], by row
   BufferRef weights_received_;    // f32 [most rows]
   BufferRef d_weights_received_;  // likewise
-  BufferRef d_shared_;            // [N, C]; where there is a shared feed-forward
+  // [all tokens, C]: the gradient of x by way of the shared feed-forward, and in tiles also of the
+  // experts.
+  BufferRef d_beside_;
 };
 
 }  // namespace dstrain

@@ -143,6 +143,13 @@ struct LayerShape {
   /// The tokens of one of the even tiles, of at most `most`, that these are cut into, or tokens()
   /// where those are fewer.
   [[nodiscard]] std::int64_t tile_tokens(std::int64_t most) const;
+  /// Whether feed-forwards compute their tokens in tiles, and how many of them at a time.
+  [[nodiscard]] bool has_mlp_tiles() const {
+    return mlp_tile_tokens > 0 && mlp_tile_tokens < planned_tokens() && !extends_cache();
+  }
+  [[nodiscard]] std::int64_t mlp_tile() const {
+    return has_mlp_tiles() ? tile_tokens(mlp_tile_tokens) : tokens();
+  }
   /// This shape for a layer of which each tensor-parallel rank has all, for the tokens of its own
   /// stream.
   [[nodiscard]] LayerShape of_own_tokens() const;

@@ -19,9 +19,8 @@ Mlp Mlp::declare(const LayerShape& shape, const std::string& name, Blueprint& bl
   mlp.up_ = Linear::declare(shape, up, blueprint);
   mlp.down_ = Linear::declare(shape, {name + ".down"}, blueprint);
 
-  mlp.in_tiles_ = shape.mlp_tile_tokens > 0 && shape.mlp_tile_tokens < shape.planned_tokens() &&
-                  !shape.extends_cache();
-  mlp.tile_ = mlp.in_tiles_ ? shape.tile_tokens(shape.mlp_tile_tokens) : shape.tokens();
+  mlp.in_tiles_ = shape.has_mlp_tiles();
+  mlp.tile_ = shape.mlp_tile();
   const std::string within_block = name.substr(name.rfind('.') + 1);
   const Shape pre{mlp.tile_, mlp.up_.outputs()};
   const Shape hidden{mlp.tile_, spec.width / shape.tensor.ranks};

@@ -5,12 +5,13 @@
 #include <cstdint>
 #include <map>
 #include <span>
-#include <utility>
+#include <tuple>
 #include <vector>
 
 namespace dstrain {
 
-/// The rows of one micro-batch of a block, a row being a token for one of its experts.
+/// The rows of one micro-batch of a block, or of a tile of its tokens, a row being a token for one
+/// of its experts.
 struct RoutedRows {
   std::vector<std::int32_t> chosen{};    ///< by expert of the layer: those of this rank's tokens
   std::vector<std::int32_t> wanted{};    ///< where experts drop tokens: the same, taken or not
@@ -40,10 +41,11 @@ class ExpertTally {
     }
   }
 
-  /// Of a block's micro-batch in a slot: written by its forward, and read until the next one.
-  RoutedRows& rows(std::int64_t block, int slot) { return rows_[{block, slot}]; }
+  /// Of a tile of a block's micro-batch in a slot: written by its forward, and read until the next
+  /// one.
+  RoutedRows& rows(std::int64_t block, int slot, int tile) { return rows_[{block, slot, tile}]; }
 
-  /// Counts a micro-batch of a block.
+  /// Counts a micro-batch of a block, or a tile of it: the `sequences` that it begins.
   void count(std::int64_t block,
              std::int64_t sequences,
              std::int64_t tokens,
@@ -62,7 +64,7 @@ class ExpertTally {
   [[nodiscard]] const std::map<std::int64_t, Layer>& layers() const { return layers_; }
 
  private:
-  std::map<std::pair<std::int64_t, int>, RoutedRows> rows_;
+  std::map<std::tuple<std::int64_t, int, int>, RoutedRows> rows_;
   std::map<std::int64_t, Layer> layers_;
 };
 

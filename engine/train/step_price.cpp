@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "engine/config/arch/architecture.h"
 #include "engine/config/arch/model_counts.h"
 #include "engine/train/run_plan.h"
 #include "kernels/core/check.h"
@@ -35,10 +36,15 @@ struct Rates {
 double tiles_again(const Config& config, double blocks) {
   if (!config.training.mlp_tile_tokens) return 0.0;
   const ModelSpec& model = config.model;
-  const auto up = 2.0 * static_cast<double>(model.hidden_size * model.intermediate_size) *
-                  (model.gated_mlp ? 2.0 : 1.0);
-  return blocks * static_cast<double>(model.num_layers) * up /
-         flops_per_token(model, config.data.sequence_length);
+  double up = 0.0;  // operations of a token
+  for (const LayerSpec& layer : Architecture(model).layers) {
+    const FeedForwardSpec& spec = layer.feed_forward;
+    const std::int64_t width =
+        spec.experts ? spec.experts->per_token * spec.width + spec.experts->shared_width
+                     : spec.width;
+    up += 2.0 * static_cast<double>(model.hidden_size * width) * (spec.gated ? 2.0 : 1.0);
+  }
+  return blocks * up / flops_per_token(model, config.data.sequence_length);
 }
 
 /// Share of a step's arithmetic that is done a second time.

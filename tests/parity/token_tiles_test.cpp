@@ -103,6 +103,99 @@ TEST_CASE("tiles go with every way of sharing a step", "[parity][tiles]") {
   }
 }
 
+void check_routed_alike(const std::vector<LayerRouting>& layers,
+                        const std::vector<LayerRouting>& expected) {
+  REQUIRE(layers.size() == expected.size());
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    CHECK(layers[i].chosen == expected[i].chosen);
+    CHECK(layers[i].tokens == expected[i].tokens);
+    REQUIRE(layers[i].balance_loss.has_value() == expected[i].balance_loss.has_value());
+    if (expected[i].balance_loss) {
+      CHECK(*layers[i].balance_loss == Approx(*expected[i].balance_loss).epsilon(1e-6));
+    }
+  }
+}
+
+/// Experts order, exchange and compute rows tile by tile.
+TEST_CASE("tiles of experts train to the losses of all tokens at a time",
+          "[parity][tiles][experts]") {
+  for (const std::string family : {"mixtral", "gpt_oss", "deepseek_v3"}) {
+    TinyOptions alone = tiny_experts(family);
+    alone.micro_batch = 4;
+    alone.sequence = 16;
+    alone.accumulation = 2;
+    alone.steps = 10;
+    const TinyRun reference = train_tiny(alone);
+    CHECK(reference.losses.back() < reference.losses.front());
+    const auto check_over = [&](const char* name, int ranks, std::int64_t tile,
+                                const auto& change) {
+      for (const auto granularity : {RecomputeGranularity::kNone, RecomputeGranularity::kSelective,
+                                     RecomputeGranularity::kFull}) {
+        CAPTURE(family, name, tile, granularity);
+        TinyOptions shared = alone;
+        shared.recompute.granularity = granularity;
+        shared.mlp_tile_tokens = tile;
+        change(shared);
+        const std::vector<TinyRun> runs = train_ranks(ranks, shared);
+        check_follows(runs, reference);
+        for (const TinyRun& run : runs) {
+          check_routed_alike(run.routing.at(0), reference.routing.at(0));
+        }
+      }
+    };
+    const auto nothing = [](TinyOptions&) {};
+    check_over("alone", 1, 1, nothing);
+    check_over("alone", 1, 7, nothing);
+    check_over("alone", 1, 32, nothing);
+    check_over("experts over 2", 2, 7, [](TinyOptions& o) {
+      o.micro_batch = 2;
+      o.expert_parallel.size = 2;
+      o.zero_stage = 1;
+    });
+    check_over("experts over 2, shared sequences, stage 3", 4, 5, [](TinyOptions& o) {
+      o.micro_batch = 2;
+      o.context_parallel.size = 2;
+      o.expert_parallel.size = 2;
+      o.zero_stage = 3;
+    });
+    check_over("tensor, pipeline", 4, 6, [](TinyOptions& o) {
+      o.micro_batch = 2;
+      o.accumulation = 4;
+      o.tensor_parallel.size = 2;
+      o.pipeline.stages = 2;
+    });
+    check_over("whole experts of own tokens over 2", 2, 9, [](TinyOptions& o) {
+      o.tensor_parallel = {.size = 2, .sequence_parallel = true};
+      o.expert_parallel = {.size = 2, .tensor_size = 1};
+    });
+  }
+}
+
+/// All tokens of all ranks may choose one rank's experts: buffers for them are planned.
+TEST_CASE("tiles bound the worst case of routing without drops", "[parity][tiles][experts]") {
+  TinyOptions options = tiny_experts("mixtral");
+  options.micro_batch = 4;
+  options.sequence = 64;
+  options.model->max_positions = 64;
+  options.steps = 2;
+  options.expert_parallel.size = 4;
+  const auto bytes = [&](std::int64_t tile) {
+    options.mlp_tile_tokens = tile;
+    const TinyRun run = train_ranks(4, options).front();
+    CHECK(run.arena_spaces == run.plan_spaces);
+    return bytes_of(run, RegionKind::kSaved) + bytes_of(run, RegionKind::kScratch);
+  };
+  const std::int64_t whole = bytes(0);
+  const std::int64_t of_32 = bytes(32);
+  const std::int64_t of_16 = bytes(16);
+  // A row that is received and computed: x as received and in order, pre, hidden and their
+  // gradients, the result; all ranks' tokens may choose both experts of a rank.
+  const ModelSpec& model = *options.model;
+  const std::int64_t row = 4 * (3 * model.hidden_size + 6 * model.intermediate_size);
+  CHECK(whole - of_32 > (256 - 32) * 8 * row);
+  CHECK(of_32 - of_16 > 16 * 8 * row);
+}
+
 /// What a tile has rows for is planned, and nothing else of a feed-forward or of logits.
 TEST_CASE("memory of tiles does not grow with the sequence", "[parity][tiles]") {
   const auto scratch_of = [](std::int64_t sequence) {

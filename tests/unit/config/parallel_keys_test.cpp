@@ -285,8 +285,14 @@ TEST_CASE("experts take all tokens, or so many times an even share", "[spec][par
         resolve_config(shared, 2);
       }(),
       Contains("experts drop tokens of whole sequences alone"));
-  CHECK_THROWS_WITH(resolved("training.mlp_tile_tokens=8"),
-                    Contains("8, and the model is a mixture of experts"));
+  CHECK(resolved("training.mlp_tile_tokens=8").config.training.mlp_tile_tokens == 8);
+  CHECK_THROWS_WITH(
+      [&] {
+        LoadedConfig in_tiles = load_tiny({mixture[0], mixture[1], "training.mlp_tile_tokens=8",
+                                           "training.expert_capacity_factor=1"});
+        resolve_config(in_tiles, 1);
+      }(),
+      Contains("1, with training.mlp_tile_tokens 8"));
   LoadedConfig dense = load_tiny({"training.expert_capacity_factor=1"});
   CHECK_THROWS_WITH(resolve_config(dense, 1), Contains("1, and the model has no experts"));
 }
