@@ -33,7 +33,8 @@ class TensorSource {
   /// state of piece.tensor that `piece` describes; converts to the nearest. Throws CheckpointError,
   /// naming file and tensor, if it is missing, damaged or of another shape than piece.shape.
   virtual void read(const std::string& state, const Piece& piece, Tensor out) const = 0;
-  /// What there is besides and the model has no place for; empty: nothing.
+  /// Names what the files hold besides and a reader does not get, since the model has no place for
+  /// it; empty where there is nothing of the kind.
   [[nodiscard]] virtual std::string left_out() const { return {}; }
 };
 

@@ -76,8 +76,9 @@ class ExpertExchange {
     return context.buffer(experts_, slot).flat(0, rows).view({rows, 1});
   }
 
-  /// Adds what it exchanges for so many tokens: in backward also what forward does, where it
-  /// `computes_again`. `beside`: what the shared feed-forward computes meanwhile hides rows.
+  /// Adds what it exchanges for so many tokens. beside_shared: the shared feed-forward computes
+  /// while rows are on their way. computes_again: rows were not kept, and backward sends them
+  /// again; otherwise only a forward that is computed again does.
   void add_traffic(std::int64_t tokens,
                    bool beside_shared,
                    bool computes_again,

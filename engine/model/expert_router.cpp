@@ -37,7 +37,7 @@ ExpertRouter ExpertRouter::declare(const LayerShape& shape,
   router.router_ = Linear::declare(shape, {name + ".router"}, blueprint);
   if (spec.balancing_bias) {
     router.balancing_bias_ =
-        blueprint.add_untrained(name + kBalancingBias, {spec.count}, shape.block);
+        blueprint.add_untrained(name + "." + kBalancingBias, {spec.count}, shape.block);
   }
 
   const std::int64_t tokens = shape.tokens();

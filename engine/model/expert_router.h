@@ -39,17 +39,16 @@ class ExpertRouter {
   [[nodiscard]] Tensor counts(const LayerContext& context, int slot) const {
     return context.buffer(counts_, slot);
   }
-
-  /// The same of some of the tokens, as if they were one sequence: i32 [1, E].
+  /// Counts the choices of some of the tokens, as if these were one sequence: i32 [1, E].
   void count(const LayerContext& context, int slot, const Range& tokens, Tensor counts) const;
 
-  // Of backward, in this order:
-  /// Sums counts over the ranks that share sequences, where a loss asks for it.
-  void begin_backward(const LayerContext& context, int slot) const;
   /// f32 [N, k], the gradients of weights(), which the caller fills.
   [[nodiscard]] Tensor d_weights(const LayerContext& context) const {
     return context.buffer(d_weights_);
   }
+  // The calls of backward, to be made in this order, once d_weights() is filled:
+  /// Sums counts over the ranks that share sequences, where a loss asks for it.
+  void begin_backward(const LayerContext& context, int slot) const;
   /// Computes dx (overwritten) and the router's gradients from d_weights() and the losses.
   void backward(const LayerContext& context,
                 int slot,

@@ -169,14 +169,13 @@ void Experts::forward(const LayerContext& context, int slot, ConstTensor x_NC, T
 void Experts::expand(const LayerContext& context, int slot, ConstTensor x_NC) const {
   router_.forward(context, slot, x_NC);
   if (in_tiles_) return;
-  for_each_tile(slot, x_NC.dim(0), [&](const Tile& all) {
-    order(context, all);
-    const Source from = source(context, all, x_NC);
-    if (shared_) {
-      shared_->expand(context, slot, x_NC);
-    }
-    expand_rows(context, all, from);
-  });
+  const Tile all{slot, 0, {0, x_NC.dim(0)}};
+  order(context, all);
+  const Source from = source(context, all, x_NC);
+  if (shared_) {
+    shared_->expand(context, slot, x_NC);
+  }
+  expand_rows(context, all, from);
 }
 
 /// Waits until the host knows how many rows each expert has.
@@ -294,14 +293,6 @@ void Experts::backward(const LayerContext& context,
   GradTarget of_experts = unit_ < 0 ? gradients : gradients.experts;
   Tensor dx;  // of the rows of a tile
   for_each_tile(slot, x_NC.dim(0), [&](const Tile& tile) {
-    const RoutedRows& routed = rows_of(context, tile);
-    const ExpertRows experts = routed.computed;
-    const std::int64_t num_rows = sum_of(routed.computed);
-    const Tensor pre = context.buffer(pre_, slot).rows(0, num_rows);
-    const Tensor hidden = context.buffer(hidden_, slot).rows(0, num_rows);
-    const Tensor d_hidden = context.buffer(d_hidden_).rows(0, num_rows);
-    const Tensor d_pre = context.buffer(d_pre_).rows(0, num_rows);
-    const Tensor rows = context.buffer(rows_).rows(0, num_rows);
     if (in_tiles_) {
       order(context, tile);
       expand_rows(context, tile, source(context, tile, x_NC));
@@ -312,39 +303,7 @@ void Experts::backward(const LayerContext& context,
       shared_->backward(context, slot, dy_NC, x_NC, context.buffer(d_beside_), gradients);
     }
     arrive(context);
-    context.ops.gather_rows(dy.tokens, dy.slots, dy.per_token, {}, rows, compute);
-    context.ops.grouped_backward_input(rows, down_.weights(context), experts, d_hidden, compute);
-    context.ops.weighted_rows_backward({.slots_M = dy.slots,
-                                        .weights_NK = choices.weights,
-                                        .row_MF = hidden,
-                                        .d_row_MF = d_hidden,
-                                        .dy_MC = rows,
-                                        .bias_EC = added_biases(context),
-                                        .chosen_NK = choices.chosen,
-                                        .d_weights_NK = choices.d_weights},
-                                       compute);
-    context.ops.gather_rows(dy.tokens, dy.slots, dy.per_token, choices.weights, rows, compute);
-    down_.backward(context, rows, hidden, experts, of_experts);
-    if (gated_) {
-      context.ops.gated_activation_backward({activation_, limit_}, pre, d_hidden, d_pre, compute);
-    } else {
-      context.ops.activation_backward(activation_, pre, d_hidden, d_pre, compute);
-    }
-    dx = rows;
-    if (!exchange_) {
-      context.ops.gather_rows(tile.of(x_NC), dy.slots, dy.per_token, {}, rows, compute);
-      up_.backward(context, d_pre, rows, experts, of_experts);
-    }
-    context.ops.grouped_backward_input(d_pre, up_.weights(context), experts, rows, compute);
-    if (exchange_) {
-      give_back_weights(context, tile);
-      exchange_->give_back(context, slot, routed, rows);
-      up_.backward(context, d_pre, context.buffer(inputs_, slot).rows(0, num_rows), experts,
-                   of_experts);
-      arrive(context);
-      take_weights(context, tile);
-      dx = exchange_->rows_here(context, sum_of(routed.chosen));
-    }
+    dx = backward_rows(context, tile, dy, choices, x_NC, of_experts);
     if (in_tiles_) {
       context.ops.sum_rows(dx, places(context, tile), {}, tile.of(context.buffer(d_beside_)),
                            shared_ ? Write::kAdd : Write::kOverwrite, compute);
@@ -362,6 +321,55 @@ void Experts::backward(const LayerContext& context,
   if (d_beside_.index >= 0) {
     context.ops.add(dx_NC, context.buffer(d_beside_), dx_NC, compute);
   }
+}
+
+Tensor Experts::backward_rows(const LayerContext& context,
+                              const Tile& tile,
+                              const Source& dy,
+                              const Choices& choices,
+                              ConstTensor x_NC,
+                              const GradTarget& gradients) const {
+  const int slot = tile.slot;
+  const RoutedRows& routed = rows_of(context, tile);
+  const ExpertRows experts = routed.computed;
+  const std::int64_t num_rows = sum_of(routed.computed);
+  const Tensor pre = context.buffer(pre_, slot).rows(0, num_rows);
+  const Tensor hidden = context.buffer(hidden_, slot).rows(0, num_rows);
+  const Tensor d_hidden = context.buffer(d_hidden_).rows(0, num_rows);
+  const Tensor d_pre = context.buffer(d_pre_).rows(0, num_rows);
+  const Tensor rows = context.buffer(rows_).rows(0, num_rows);
+  Stream& compute = context.compute;
+
+  context.ops.gather_rows(dy.tokens, dy.slots, dy.per_token, {}, rows, compute);
+  context.ops.grouped_backward_input(rows, down_.weights(context), experts, d_hidden, compute);
+  context.ops.weighted_rows_backward({.slots_M = dy.slots,
+                                      .weights_NK = choices.weights,
+                                      .row_MF = hidden,
+                                      .d_row_MF = d_hidden,
+                                      .dy_MC = rows,
+                                      .bias_EC = added_biases(context),
+                                      .chosen_NK = choices.chosen,
+                                      .d_weights_NK = choices.d_weights},
+                                     compute);
+  context.ops.gather_rows(dy.tokens, dy.slots, dy.per_token, choices.weights, rows, compute);
+  down_.backward(context, rows, hidden, experts, gradients);
+  if (gated_) {
+    context.ops.gated_activation_backward({activation_, limit_}, pre, d_hidden, d_pre, compute);
+  } else {
+    context.ops.activation_backward(activation_, pre, d_hidden, d_pre, compute);
+  }
+  if (!exchange_) {
+    context.ops.gather_rows(tile.of(x_NC), dy.slots, dy.per_token, {}, rows, compute);
+    up_.backward(context, d_pre, rows, experts, gradients);
+  }
+  context.ops.grouped_backward_input(d_pre, up_.weights(context), experts, rows, compute);
+  if (!exchange_) return rows;
+  give_back_weights(context, tile);
+  exchange_->give_back(context, slot, routed, rows);
+  up_.backward(context, d_pre, context.buffer(inputs_, slot).rows(0, num_rows), experts, gradients);
+  arrive(context);
+  take_weights(context, tile);
+  return exchange_->rows_here(context, sum_of(routed.chosen));
 }
 
 Experts::Choices Experts::choices_of(const LayerContext& context, const Tile& tile) const {

@@ -57,7 +57,7 @@ class Experts {
     return unit_ < 0 ? std::nullopt : std::optional(unit_);
   }
   /// The rows and numbers that it exchanges with those ranks, and the counts that it sums over
-  /// those that share its sequences, of `tokens` tokens, as they are planned.
+  /// those that share its sequences, as they are planned.
   [[nodiscard]] ExpertTraffic traffic() const;
   /// f64 [2], over the step's micro-batches: the auxiliary losses of their sequences, and the
   /// squares of logsumexp of their tokens. Empty where neither joins the loss.
@@ -134,6 +134,14 @@ class Experts {
   /// Computes hidden from rows of x.
   void expand_rows(const LayerContext& context, const Tile& tile, const Source& from) const;
   void activate_rows(const LayerContext& context, int slot, std::int64_t rows) const;
+  /// Computes the gradients of choices' weights and of the experts' matrices from rows of dy.
+  /// Returns the gradient of x by rows of this rank's tokens, which places() are in.
+  [[nodiscard]] Tensor backward_rows(const LayerContext& context,
+                                     const Tile& tile,
+                                     const Source& dy,
+                                     const Choices& choices,
+                                     ConstTensor x_NC,
+                                     const GradTarget& gradients) const;
   [[nodiscard]] RoutedRows& rows_of(const LayerContext& context, const Tile& tile) const;
   [[nodiscard]] Tensor places(const LayerContext& context, const Tile& tile) const;
   /// The down biases, for the rank that adds them.

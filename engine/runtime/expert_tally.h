@@ -41,8 +41,8 @@ class ExpertTally {
     }
   }
 
-  /// Of a tile of a block's micro-batch in a slot: written by its forward, and read until the next
-  /// one.
+  /// Returns the rows of a tile of a block's micro-batch in a slot; the tile's forward writes them,
+  /// and they are read until the next one.
   RoutedRows& rows(std::int64_t block, int slot, int tile) { return rows_[{block, slot, tile}]; }
 
   /// Counts a micro-batch of a block, or a tile of it: the `sequences` that it begins.

@@ -28,7 +28,8 @@ float logsumexp_of(const float* logits, std::int64_t experts) {
   return largest + std::log(total);
 }
 
-/// Of the logarithms of scores (router_score).
+/// Returns log Σ exp(logit) of a token where scores are a softmax, log Σ σ(logit) where they are
+/// sigmoids.
 float logsumexp_of(const RouterRule& rule, const float* logits, std::int64_t experts) {
   if (!rule.sigmoid) return logsumexp_of(logits, experts);
   float total = 0.0F;

@@ -39,7 +39,8 @@ struct CountedPieces {
 /// How many tokens of one whole sequence chose each expert, added up from the counts of its pieces.
 class SequenceCounts {
  public:
-  /// Of the sequence that `piece`, one of this rank's, is of. counts: i32 [all pieces, E].
+  /// Takes the counts of all pieces, i32 [all pieces, E], and a piece of this rank, whose sequence
+  /// is meant.
   DSTRAIN_HD SequenceCounts(const CountedPieces& lie,
                             std::int64_t experts,
                             const std::int32_t* counts,

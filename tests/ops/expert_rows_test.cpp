@@ -14,7 +14,7 @@ namespace {
 
 using Ids = std::vector<std::int32_t>;
 
-// Of 6 tokens with 2 choices; slots 3 and 10 were dropped, and expert 1 has no rows.
+// Six tokens have two choices each; slots 3 and 10 were dropped, and expert 1 has no rows.
 const Ids kSlots = {0, 5, 6, 1, 2, 4, 8, 11, 7, 9};
 const Ids kRows = {3, 0, 5, 2};
 constexpr std::int64_t kTokens = 6;

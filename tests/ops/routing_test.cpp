@@ -51,7 +51,7 @@ double sigmoid_of(double x) {
   return 1.0 / (1.0 + std::exp(-x));
 }
 
-/// Of the logarithms of scores.
+/// log Σ exp(logit) where scores are a softmax, log Σ σ(logit) where they are sigmoids.
 double logsumexp_of(const RouterRule& rule, const double* row, std::int64_t experts) {
   const double largest = rule.sigmoid ? 0.0 : *std::max_element(row, row + experts);
   return largest + std::log(std::accumulate(row, row + experts, 0.0, [&](double sum, double x) {

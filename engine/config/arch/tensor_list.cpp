@@ -61,11 +61,8 @@ class List {
                         .cut = Cut::kRows,
                         .heads = heads});
   }
-  /// `name` ends with a point.
   void add_balancing_bias(const std::string& name, std::int64_t experts) {
-    tensors_.push_back({.name = name.substr(0, name.size() - 1) + kBalancingBias,
-                        .shape = {experts},
-                        .decays = false});
+    tensors_.push_back({.name = name + kBalancingBias, .shape = {experts}, .decays = false});
   }
   void add_table(std::string name, Shape shape, float deviation, Cut cut) {
     tensors_.push_back(

@@ -13,9 +13,9 @@
 
 namespace dstrain {
 
-/// The name of the balancing bias of a router, behind that of its feed-forward. It is not trained
-/// but moved by the experts' load, and always f32.
-inline constexpr const char* kBalancingBias = ".balancing_bias";
+/// How the name of a router's balancing bias ends. The bias is not trained but moved by the
+/// experts' load, and always f32.
+inline constexpr const char* kBalancingBias = "balancing_bias";
 inline bool is_balancing_bias(std::string_view name) {
   return name.ends_with(kBalancingBias);
 }

@@ -69,7 +69,8 @@ __device__ float group_score(const float* scores, int size, bool by_two) {
   return by_two && size > 1 ? best + second : best;
 }
 
-/// Of the logarithms of scores (router_score), the same in every lane.
+/// Returns log Σ exp(logit) of a token where scores are a softmax, log Σ σ(logit) where they are
+/// sigmoids; the same in every lane.
 __device__ float logsumexp_of(const RouterRule& rule, const float* logits, int experts) {
   const int lane = static_cast<int>(threadIdx.x);
   float largest = logits[0];
