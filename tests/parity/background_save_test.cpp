@@ -32,6 +32,21 @@ json saving_every(int interval, bool async) {
           {"checkpoint", {{"interval", interval}, {"async", async}, {"keep", 9}}}};
 }
 
+/// A model with a tensor that is not trained, and changes every step.
+const json kBalanced{{"model",
+                      {{"model_type", "deepseek_v3"},
+                       {"n_routed_experts", 4},
+                       {"num_experts_per_tok", 2},
+                       {"n_group", 2},
+                       {"topk_group", 1},
+                       {"moe_intermediate_size", 16},
+                       {"first_k_dense_replace", 1},
+                       {"q_lora_rank", 12},
+                       {"kv_lora_rank", 14},
+                       {"qk_nope_head_dim", 6},
+                       {"qk_rope_head_dim", 4},
+                       {"v_head_dim", 8}}}};
+
 /// Lines of metrics.jsonl, everything in them.
 std::vector<json> raw_metrics(const RunFolder& folder, const std::string& output) {
   std::vector<json> lines;
@@ -82,9 +97,15 @@ class Gate {
 TEST_CASE("checkpoints written beside training are those written in its way, byte for byte",
           "[parity][resume]") {
   const int ranks = GENERATE(1, 2);
+  const json model = GENERATE(json::object(), kBalanced);
   const RunFolder folder;
-  CHECK(run(config_of(folder, "sync", 7, ranks, saving_every(2, false)), ranks).step == 7);
-  CHECK(run(config_of(folder, "async", 7, ranks, saving_every(2, true)), ranks).step == 7);
+  const auto train = [&](const char* output, bool async) {
+    json changes = saving_every(2, async);
+    changes.merge_patch(model);
+    return run(config_of(folder, output, 7, ranks, changes), ranks).step;
+  };
+  CHECK(train("sync", false) == 7);
+  CHECK(train("async", true) == 7);
   CHECK(metrics_of(folder, "async") == metrics_of(folder, "sync"));
   for (const char* step : {"step-00000002", "step-00000004", "step-00000006", "step-00000007"}) {
     for (int rank = 0; rank < ranks; ++rank) {

@@ -61,8 +61,9 @@ inline TinyOptions tiny_family(const std::string& model_type) {
   if (family.base.latent.latent_rank > 0) {
     model.latent = {
         .latent_rank = 14, .query_rank = 12, .plain_dim = 6, .rotated_dim = 4, .value_dim = 8};
-    model.experts.balance_coefficient = 0.0F;
-    model.adds_balance_loss = false;
+    // One family of latents without an auxiliary loss, and one with that of sigmoids.
+    model.adds_balance_loss = model.experts.balancing_bias;
+    if (!model.adds_balance_loss) model.experts.balance_coefficient = 0.0F;
     if (model.experts.balancing_bias) {  // two groups of three, and a rate that shows
       model.experts.count = 6;
       model.experts.groups = 2;
