@@ -1,12 +1,29 @@
 #include "cmd/run_flags.h"
 
 #include <CLI/CLI.hpp>
+#include <fmt/format.h>
 
 #include "engine/config/config_error.h"
 #include "engine/config/json_text.h"
 #include "engine/train/micro_batch_choice.h"
 
 namespace dstrain {
+
+namespace {
+
+HostAndPort parse_metrics_port(const std::string& text) {
+  const bool is_port = !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
+  const auto parsed = parse_host_and_port(is_port ? "127.0.0.1:" + text : text);
+  if (!parsed || !parsed->port) {
+    throw ConfigError(fmt::format(
+        "--metrics-port: \"{}\" is not [ADDRESS:]PORT with a port from 1 to 65535, as 9400 or "
+        "0.0.0.0:9400",
+        text));
+  }
+  return *parsed;
+}
+
+}  // namespace
 
 void add_run_flags(CLI::App& command, RunFlags& flags) {
   command.add_option("CONFIG,--deepspeed_config", flags.config, "The run's JSON file")
@@ -30,6 +47,13 @@ void add_run_flags(CLI::App& command, RunFlags& flags) {
   command.add_flag("--take-over", flags.takes_over,
                    "Take training.output_dir over from a run that is using it, which then "
                    "stops, instead of being refused");
+  command
+      .add_option_function<std::string>(
+          "--metrics-port",
+          [&flags](const std::string& text) { flags.metrics_at = parse_metrics_port(text); },
+          "Let Prometheus read how the run goes at http://ADDRESS:PORT/metrics of rank 0's host; "
+          "without an address only from that host itself; 0.0.0.0:PORT: from everywhere")
+      ->type_name("[ADDRESS:]PORT");
   command.add_flag("--evaluate-only,--do_eval", flags.evaluates,
                    "Train nothing: print the loss over data.validation of the newest "
                    "checkpoint or, if there is none, of the weights that the run would start "
@@ -79,6 +103,10 @@ std::vector<std::string> to_arguments(const RunFlags& flags) {
   if (flags.allow_unknown_keys) arguments.emplace_back("--allow-unknown-keys");
   if (flags.allow_tokenizer_mismatch) arguments.emplace_back("--allow-tokenizer-mismatch");
   if (flags.ignore_offload) arguments.emplace_back("--ignore-offload");
+  if (flags.metrics_at) {
+    arguments.push_back("--metrics-port=" +
+                        host_and_port(flags.metrics_at->host, flags.metrics_at->port.value()));
+  }
   if (flags.evaluates) arguments.emplace_back("--evaluate-only");
   if (flags.takes_over) arguments.emplace_back("--take-over");
   arguments.emplace_back("--");  // a config's name may begin with a dash

@@ -1,9 +1,11 @@
 // RunFlags: what launch and train both take: the config and the ways to change it.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "engine/base/network_address.h"
 #include "engine/config/config_json.h"
 
 namespace CLI {
@@ -17,9 +19,10 @@ struct RunFlags {
   std::vector<std::string> overrides;  ///< --set
   bool allow_unknown_keys = false;
   bool allow_tokenizer_mismatch = false;
-  bool ignore_offload = false;  ///< keys that offload only warn
-  bool evaluates = false;       ///< instead of training
-  bool takes_over = false;      ///< the run's folder from a run that has it
+  bool ignore_offload = false;              ///< keys that offload only warn
+  bool evaluates = false;                   ///< instead of training
+  std::optional<HostAndPort> metrics_at{};  ///< where rank 0 answers Prometheus
+  bool takes_over = false;                  ///< the run's folder from a run that has it
   /// The job that the ranks belong to, and its attempts before this one (rank_env.h).
   std::string job{};
   int restart = 0;

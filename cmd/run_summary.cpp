@@ -98,14 +98,7 @@ nlohmann::ordered_json summary_json(const RunOutline& outline, const Config& con
     ramp = {{"start", of->start}, {"increment", of->increment}, {"samples", of->samples}};
   }
   return {{"ranks", mesh.world_size()},
-          {"layout",
-           {{"pipeline", mesh.degree(Axis::kPipeline)},
-            {"data", mesh.degree(kDataAxes)},
-            {"context", mesh.degree(kContextAxes)},
-            {"experts", mesh.degree(Axis::kExpert)},
-            {"tensor", mesh.degree(Axis::kTensor)},
-            {"sequence_parallel", splits_tokens(config)},
-            {"zero_stage", config.zero.stage}}},
+          {"layout", layout_json(mesh, config)},
           {"parameters", outline.parameters},
           {"step",
            {{"sequences", *config.batch.train_batch_size},

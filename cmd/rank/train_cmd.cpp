@@ -110,7 +110,8 @@ int train(const RunFlags& flags) {
                     .allow_tokenizer_mismatch = flags.allow_tokenizer_mismatch,
                     .owner = &claim,
                     .goal = flags.evaluates ? RunGoal::kEvaluate : RunGoal::kTrain,
-                    .waits = &waits});
+                    .waits = &waits,
+                    .metrics_at = flags.metrics_at});
   return result.stopped_by == 0 ? kExitSuccess : kExitSignalBase + result.stopped_by;
 }
 

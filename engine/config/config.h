@@ -16,6 +16,7 @@
 #include "engine/config/dropout_config.h"
 #include "engine/config/expert_config.h"
 #include "engine/config/model_spec.h"
+#include "engine/config/monitor_config.h"
 #include "engine/config/number_formats.h"
 #include "engine/config/offload_config.h"
 #include "engine/config/optimizer_config.h"
@@ -204,6 +205,7 @@ struct Config {
   SequenceRamp curriculum;  ///< curriculum_learning
   std::int64_t steps_per_print = 10;
   bool wall_clock_breakdown = false;
+  MonitorConfig monitors;  ///< tensorboard, csv_monitor, wandb
   ModelSpec model;
   /// model.initial_weights: folder of the weights to start from, Hugging Face's or a checkpoint.
   /// Empty: from scratch.

@@ -165,6 +165,7 @@ std::vector<Key> scheduler_keys();
 std::vector<Key> curriculum_keys();
 std::vector<Key> parallel_keys();  ///< pipeline, tensor and sequence parallelism
 std::vector<Key> reporting_keys();
+std::vector<Key> monitor_keys();
 std::vector<Key> deepspeed_ignored_keys();  ///< the rest of DeepSpeed's: without effect or refused
 std::vector<Key> model_keys();              ///< a Hugging Face config.json
 std::vector<Key> run_keys();                ///< data, training, checkpoint

@@ -17,15 +17,6 @@ void add_block(std::vector<Key>& keys,
   }
 }
 
-/// Adds settings of a feature that is off; no notice mentions them.
-void add_silent(std::vector<Key>& keys,
-                const std::string& block,
-                std::initializer_list<const char*> names) {
-  for (const char* name : names) {
-    keys.push_back(silent(block + "." + name));
-  }
-}
-
 void add_communication(std::vector<Key>& keys) {
   keys.push_back(
       refused("gradient_allreduce_op", {"\"mean\""},
@@ -44,31 +35,6 @@ void add_communication(std::vector<Key>& keys) {
     keys.push_back(no_effect(name, KeyKind::kAny,
                              "a unit's parameters are always gathered by one all-gather"));
   }
-}
-
-void add_monitoring(std::vector<Key>& keys) {
-  const auto unwritten = [](const char* whom) {
-    return fmt::format("nothing is written for {}: metrics.jsonl has every figure", whom);
-  };
-  keys.push_back(not_done("tensorboard.enabled", {"false"}, unwritten("TensorBoard")));
-  keys.push_back(not_done("csv_monitor.enabled", {"false"}, unwritten("CSV files")));
-  keys.push_back(block_not_done("wandb", unwritten("Weights & Biases")));
-  keys.push_back(block_not_done("comet", unwritten("Comet")));
-  for (const char* block : {"tensorboard", "csv_monitor"}) {
-    add_silent(keys, block, {"output_path", "job_name"});
-  }
-  const char* const kTimings = "metrics.jsonl has the timings of every step";
-  add_block(keys, "flops_profiler",
-            {"enabled", "recompute_fwd_factor", "profile_step", "module_depth", "top_modules",
-             "detailed", "output_file"},
-            kTimings);
-  add_block(keys, "comms_logger", {"enabled", "verbose", "prof_all", "debug", "prof_ops"},
-            kTimings);
-  add_block(keys, "timers.throughput", {"enabled", "synchronized"}, kTimings);
-  keys.push_back(no_effect("memory_breakdown", KeyKind::kBool,
-                           "metrics.jsonl and ranks.jsonl have memory_bytes"));
-  keys.push_back(no_effect("dump_state", KeyKind::kBool, "--print-config prints every value"));
-  keys.push_back(no_effect("log_level", KeyKind::kAny, "it sets DeepSpeed's Python logger"));
 }
 
 void add_other(std::vector<Key>& keys) {
@@ -126,7 +92,6 @@ void add_python(std::vector<Key>& keys) {
 std::vector<Key> deepspeed_ignored_keys() {
   std::vector<Key> keys;
   add_communication(keys);
-  add_monitoring(keys);
   add_other(keys);
   add_python(keys);
   keys.push_back(silent("$schema"));  // where an editor finds what dstrain schema prints

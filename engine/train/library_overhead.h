@@ -1,7 +1,7 @@
 // Library overhead: what a rank holds beside its arena: libraries, their scratch memory, threads,
 // messages on their way. It is not known in advance to the byte, as the arena is, but by formulas
 // whose constants were measured, each with its source, so that plan + overhead is what a run is
-// seen to take. Mapped files do not count: they are the system's cache (metrics.h).
+// seen to take. Mapped files do not count: they are the system's cache (step_metrics.h).
 //
 //   CPU   within 3 % or 64 MiB of runs of GPT-2 124M: scripts/check_memory holds it to that
 //   CUDA  published figures of others; this project has not measured them

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <optional>
 
+#include "engine/train/resident_memory.h"
+
 namespace dstrain {
 
 RankMemory MemoryWatch::look() {

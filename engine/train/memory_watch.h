@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "engine/train/metrics.h"
+#include "engine/train/step_metrics.h"
 #include "kernels/core/device.h"
 
 namespace dstrain {

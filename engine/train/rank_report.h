@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "engine/comm/communicator.h"
-#include "engine/train/metrics.h"
+#include "engine/train/step_metrics.h"
 
 namespace dstrain {
 

@@ -69,4 +69,15 @@ RunOutline outline_run(const Config& config, int world_size) {
   return outline;
 }
 
+nlohmann::ordered_json layout_json(const Mesh& mesh, const Config& config) {
+  const TensorParallelConfig& tensor = config.tensor_parallel;
+  return {{"pipeline", mesh.degree(Axis::kPipeline)},
+          {"data", mesh.degree(kDataAxes)},
+          {"context", mesh.degree(kContextAxes)},
+          {"experts", mesh.degree(Axis::kExpert)},
+          {"tensor", mesh.degree(Axis::kTensor)},
+          {"sequence_parallel", tensor.size > 1 && tensor.sequence_parallel},
+          {"zero_stage", config.zero.stage}};
+}
+
 }  // namespace dstrain

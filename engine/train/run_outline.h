@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <vector>
 
+#include <nlohmann/json.hpp>
+
 #include "engine/config/config.h"
 #include "engine/plan/memory_components.h"
 #include "engine/plan/mesh.h"
@@ -40,5 +42,8 @@ std::vector<int> ranks_that_stand_for_all(const Config& config, int world_size);
 /// `config` must be resolved for this world size. Thousands of ranks take a fraction of a second:
 /// ranks that differ in nothing but their number are planned once.
 RunOutline outline_run(const Config& config, int world_size);
+
+/// The degrees of the layout, for scripts: {"pipeline": 2, "data": 4, …, "zero_stage": 1}.
+nlohmann::ordered_json layout_json(const Mesh& mesh, const Config& config);
 
 }  // namespace dstrain

@@ -16,6 +16,7 @@
 #include "engine/train/library_overhead.h"
 #include "engine/train/make_run_plan.h"
 #include "engine/train/rank_device.h"
+#include "engine/train/records/run_history.h"
 #include "engine/train/trainer.h"
 
 namespace dstrain {
@@ -54,22 +55,29 @@ TrainResult run_training(const LoadedConfig& config,
     }
   }
   const std::unique_ptr<RunOwner> owner = own_folder(config.config, options, engine.world());
+  RunHistory history(config.config.training.output_dir);
+  const auto note_end = [&](const std::string& how) {
+    if (!owner) return;
+    owner->note_end(how);
+    history.end(how);
+  };
   try {
     Trainer trainer(
         config, engine, options, owner.get(),
         total_bytes(on_cpu ? cpu_library_overhead(plan, threads) : cuda_library_overhead(plan)));
-    const TrainResult result = trainer.run();
     if (owner) {
-      owner->note_end(result.stopped_by == 0
-                          ? fmt::format("finished at step {}", result.step)
-                          : fmt::format("stopped by signal {} at step {}, which was saved",
-                                        result.stopped_by, result.step));
+      history.start(trainer.step(), config, plan.mesh,
+                    on_cpu ? engine.device().description() : engine.device().model(),
+                    owner->record());
     }
+    const TrainResult result = trainer.run();
+    note_end(result.stopped_by == 0
+                 ? fmt::format("finished at step {}", result.step)
+                 : fmt::format("stopped by signal {} at step {}, which was saved",
+                               result.stopped_by, result.step));
     return result;
   } catch (const std::exception& error) {
-    if (owner) {
-      owner->note_end(fmt::format("failed: {}", error.what()));
-    }
+    note_end(fmt::format("failed: {}", error.what()));
     throw;
   }
 }

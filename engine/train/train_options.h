@@ -5,8 +5,10 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
 
+#include "engine/base/network_address.h"
 #include "engine/checkpoint/durable_files.h"
 #include "engine/checkpoint/owner/run_owner.h"
 #include "engine/comm/activity.h"
@@ -45,6 +47,8 @@ struct TrainOptions {
   RunGoal goal = RunGoal::kTrain;
   /// Counts the waits of this rank's collectives. May be nullptr.
   WaitClock* waits = nullptr;
+  /// Where rank 0 answers Prometheus. Absent: nowhere.
+  std::optional<HostAndPort> metrics_at{};
   /// Sees each change of the disk that a save is about to make (tests).
   DiskProbe disk_probe = {};
 };

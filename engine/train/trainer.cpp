@@ -19,10 +19,13 @@
 #include "engine/train/initial_weights.h"
 #include "engine/train/observers/activity_teller.h"
 #include "engine/train/observers/end_report.h"
+#include "engine/train/observers/metrics_server.h"
 #include "engine/train/observers/metrics_writer.h"
 #include "engine/train/observers/phase_times.h"
 #include "engine/train/observers/progress_line.h"
 #include "engine/train/observers/routing_watch.h"
+#include "engine/train/records/open_records.h"
+#include "engine/train/records/run_description.h"
 #include "engine/train/step_policy/synchronous_steps.h"
 
 namespace dstrain {
@@ -151,8 +154,8 @@ Trainer::Trainer(const LoadedConfig& loaded,
     const RunOwner::Hold hold = owner_->hold();
     write_resolved_config(loaded);
     observers_.push_back(std::make_unique<MetricsWriter>(
-        output_dir(config_), state_.step, config_.training.steps,
-        config_.checkpoint.on_save_failure, *owner_, config_.model.experts.count > 0));
+        open_records(loaded, {.step = state_.step, .samples = state_.consumed_samples}),
+        config_.checkpoint.on_save_failure, *owner_));
   }
   add_observers();
   static_cast<void>(memory_.look());
@@ -167,6 +170,10 @@ void Trainer::add_observers() {
         options_.progress, state_.step, config_.training.steps, config_.steps_per_print));
     if (config_.model.experts.count > 0) {
       observers_.push_back(std::make_unique<RoutingWatch>());
+    }
+    if (options_.metrics_at) {
+      observers_.push_back(
+          std::make_unique<MetricsServer>(*options_.metrics_at, run_name(config_), state_.step));
     }
     observers_.push_back(std::make_unique<EndReport>(output_dir(config_), config_.data.train));
   }
@@ -294,6 +301,7 @@ StepMetrics Trainer::train_one() {
           .batch_size = samples,
           .sequence_length = sequence,
           .tokens = tokens_,
+          .samples = state_.consumed_samples,
           .loss = agreement.loss,
           .validation_loss = {},
           .learning_rate = outcome.params.learning_rate,

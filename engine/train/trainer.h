@@ -11,11 +11,11 @@
 #include "engine/data/batch_loader.h"
 #include "engine/train/engine.h"
 #include "engine/train/memory_watch.h"
-#include "engine/train/metrics.h"
 #include "engine/train/observers/run_observer.h"
 #include "engine/train/replica_watch.h"
 #include "engine/train/resume.h"
 #include "engine/train/run_saves.h"
+#include "engine/train/step_metrics.h"
 #include "engine/train/step_policy/step_policy.h"
 #include "engine/train/train_options.h"
 
@@ -35,6 +35,8 @@ class Trainer {
   /// Trains until training.steps, or until a signal; the last step is saved either way. Where a
   /// checkpoint has all steps, nothing is done or written.
   TrainResult run();
+  /// Steps that are done.
+  [[nodiscard]] std::int64_t step() const { return state_.step; }
 
  private:
   /// Evaluates instead of training. Collective.

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "engine/comm/activity.h"
-#include "engine/train/metrics.h"
+#include "engine/train/step_metrics.h"
 
 namespace dstrain {
 

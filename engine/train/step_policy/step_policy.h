@@ -8,8 +8,8 @@
 
 #include "engine/checkpoint/checkpoint_store.h"
 #include "engine/train/engine.h"
-#include "engine/train/metrics.h"
 #include "engine/train/rank_report.h"
+#include "engine/train/step_metrics.h"
 
 namespace dstrain {
 

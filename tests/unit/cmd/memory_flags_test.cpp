@@ -194,10 +194,11 @@ TEST_CASE("ranks are handed the flags by which the config was read", "[cmd]") {
                        .overrides = {"training.steps=3"},
                        .allow_unknown_keys = true,
                        .allow_tokenizer_mismatch = true,
-                       .ignore_offload = true};
+                       .ignore_offload = true,
+                       .metrics_at = HostAndPort{.host = "127.0.0.1", .port = 9400}};
   CHECK(to_arguments(flags) == Strings{"--set=training.steps=3", "--allow-unknown-keys",
-                                       "--allow-tokenizer-mismatch", "--ignore-offload", "--",
-                                       "run.json"});
+                                       "--allow-tokenizer-mismatch", "--ignore-offload",
+                                       "--metrics-port=127.0.0.1:9400", "--", "run.json"});
   CHECK(to_arguments({.config = "run.json"}) == Strings{"--", "run.json"});
 }
 

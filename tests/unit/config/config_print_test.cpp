@@ -154,6 +154,16 @@ tensor_parallel.size             1                  default
 tensor_parallel.sequence_parallel false             default
 steps_per_print                  10                 default
 wall_clock_breakdown             false              default
+tensorboard.enabled              false              default
+tensorboard.output_path          ""                 default
+tensorboard.job_name             ""                 default
+csv_monitor.enabled              false              default
+csv_monitor.output_path          ""                 default
+csv_monitor.job_name             ""                 default
+wandb.enabled                    false              default
+wandb.project                    "dstrain"          default
+wandb.group                      ""                 default
+wandb.team                       ""                 default
 model.model_type                 "llama"            run.json:5:19
 model.vocab_size                 256                run.json:5:42
 model.hidden_size                64                 run.json:5:62

@@ -251,10 +251,27 @@ TEST_CASE("what only Python does is reported, with a warning where it would chan
                                       R"(data_efficiency={"enabled": "false"})",
                                       R"(wandb={"enabled": 0})", "tensorboard.enabled=false"});
   CHECK(off.warnings.empty());
-  for (const char* monitor : {"tensorboard.enabled=true", "csv_monitor.enabled=true",
-                              R"(wandb={"enabled": true, "project": "x"})"}) {
-    CHECK(tells(load_tiny({monitor}).warnings, "nothing is written for"));
-  }
+  CHECK(tells(load_tiny({R"(comet={"enabled": true, "project": "x"})"}).warnings,
+              "nothing is written for Comet"));
+}
+
+TEST_CASE("monitors are DeepSpeed's, and write into the run's folder by default", "[spec][words]") {
+  const MonitorConfig off = load_tiny({}).config.monitors;
+  CHECK_FALSE(off.tensorboard.enabled);
+  CHECK_FALSE(off.csv.enabled);
+  CHECK_FALSE(off.wandb.enabled);
+  const LoadedConfig loaded =
+      load_tiny({R"(tensorboard={"enabled": true, "output_path": "logs/", "job_name": "first"})",
+                 R"(csv_monitor={"enabled": "true"})",
+                 R"(wandb={"enabled": 1, "group": "g", "team": null, "project": "p"})"});
+  CHECK(loaded.warnings.empty());
+  const MonitorConfig& on = loaded.config.monitors;
+  CHECK(on.tensorboard ==
+        MonitorFolder{.enabled = true, .output_path = "logs/", .job_name = "first"});
+  CHECK(on.csv == MonitorFolder{.enabled = true});
+  CHECK(on.wandb == WandbConfig{.enabled = true, .project = "p", .group = "g"});
+  CHECK_THAT(error_of_tiny({R"(wandb={"enabled": true, "projet": "p"})"}),
+             Contains("wandb.projet: unknown key, did you mean \"project\"?"));
 }
 
 TEST_CASE("of autotuning's candidates the first is taken", "[spec][words]") {

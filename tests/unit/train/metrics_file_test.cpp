@@ -12,7 +12,9 @@
 #include <sys/stat.h>
 
 #include "engine/checkpoint/checkpoint_error.h"
-#include "engine/train/metrics.h"
+#include "engine/train/records/metrics_files.h"
+#include "engine/train/records/step_lines.h"
+#include "engine/train/resident_memory.h"
 #include "tests/harness/captured_log.h"
 #include "tests/unit/checkpoint/scratch_folder.h"
 
@@ -58,7 +60,7 @@ TEST_CASE("lines that could not be written come later, and none is ever half the
   CHECK(steps_in(path) == first);
   {
     const FileSizeLimit full(std::filesystem::file_size(path) + 40);  // room for half a line
-    CHECK_THROWS_WITH(write(2), Catch::Contains("cannot write the line of step 2 to") &&
+    CHECK_THROWS_WITH(write(2), Catch::Contains("cannot write step 2 to") &&
                                     Catch::Contains("metrics.jsonl: File too large; it needs") &&
                                     Catch::Contains("ulimit -f"));
     CHECK(metrics.has_unwritten());
@@ -118,7 +120,7 @@ Reopened reopen(const std::string& content, std::int64_t step) {
   Reopened result;
   result.log = log_of([&] {
     StepLines lines(path, step);
-    lines.add(R"({"step":99})");
+    lines.add(99, R"({"step":99})");
     lines.flush();
   });
   result.content = content_of(path);

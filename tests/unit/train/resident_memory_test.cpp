@@ -1,4 +1,6 @@
 // The memory that a process reports, and how it appears at the end of a run.
+#include "engine/train/resident_memory.h"
+
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -12,7 +14,6 @@
 #include <unistd.h>
 
 #include "engine/base/mapped_file.h"
-#include "engine/train/metrics.h"
 #include "engine/train/observers/end_report.h"
 
 namespace dstrain::test {

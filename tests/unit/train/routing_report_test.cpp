@@ -6,8 +6,8 @@
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
 
-#include "engine/train/metrics.h"
 #include "engine/train/observers/routing_watch.h"
+#include "engine/train/records/metrics_files.h"
 #include "tests/harness/captured_log.h"
 #include "tests/unit/checkpoint/scratch_folder.h"
 

@@ -1,7 +1,6 @@
-#include "engine/train/metrics.h"
+#include "engine/train/records/metrics_files.h"
 
 #include <algorithm>
-#include <fstream>
 #include <string>
 
 #include <fmt/chrono.h>
@@ -220,35 +219,13 @@ MetricsFiles::MetricsFiles(const std::filesystem::path& folder,
 void MetricsFiles::write(const StepMetrics& metrics, bool is_last) {
   const auto now = std::chrono::system_clock::now();
   if (metrics.step == first_step_ || metrics.step % ranks_interval_ == 0 || is_last) {
-    ranks_.add(ranks_line(metrics, now));
-    if (experts_) experts_->add(experts_line(metrics, now));
+    ranks_.add(metrics.step, ranks_line(metrics, now));
+    if (experts_) experts_->add(metrics.step, experts_line(metrics, now));
   }
-  steps_.add(metrics_line(metrics, now));
+  steps_.add(metrics.step, metrics_line(metrics, now));
   steps_.flush();
   ranks_.flush();
   if (experts_) experts_->flush();
-}
-
-std::size_t fullest_rank(const std::vector<RankMemory>& by_rank) {
-  const auto fullest = std::max_element(
-      by_rank.begin(), by_rank.end(),
-      [](const RankMemory& a, const RankMemory& b) { return a.peak_bytes < b.peak_bytes; });
-  return static_cast<std::size_t>(fullest - by_rank.begin());
-}
-
-ResidentMemory resident_memory() {
-  constexpr std::int64_t kKiB = 1024;
-  ResidentMemory memory;
-  std::ifstream status("/proc/self/status");
-  for (std::string word; status >> word;) {
-    std::int64_t kibibytes = 0;
-    if (word == "VmHWM:" && status >> kibibytes) {
-      memory.peak_bytes = kibibytes * kKiB;
-    } else if ((word == "RssAnon:" || word == "RssShmem:") && status >> kibibytes) {
-      memory.own_bytes += kibibytes * kKiB;
-    }
-  }
-  return memory;
 }
 
 }  // namespace dstrain

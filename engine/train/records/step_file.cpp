@@ -1,4 +1,4 @@
-#include "engine/train/step_file.h"
+#include "engine/train/records/step_file.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -10,16 +10,14 @@
 #include <string_view>
 #include <vector>
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 #include <spdlog/spdlog.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
-#include "engine/base/regular_file.h"
 #include "engine/base/write_failure.h"
 #include "engine/checkpoint/durable_files.h"
+#include "engine/train/records/appended_file.h"
 
 namespace dstrain {
 namespace {
@@ -182,24 +180,6 @@ void tell(const fs::path& path, const Kept& kept, std::int64_t last_step) {
       kept.bad_lines == 1 ? "" : fmt::format(", nor are {} others", kept.bad_lines - 1);
   spdlog::warn("{}:{}: is not the line of a step{}: removed; all whole lines up to step {} stay",
                path.string(), kept.first_bad_line, more, last_step);
-}
-
-FileDescriptor open_for_appending(const fs::path& path) {
-  // Opening a pipe without O_NONBLOCK would wait for a reader.
-  FileDescriptor file(
-      ::open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_NONBLOCK | O_CLOEXEC, 0666));
-  if (!file) {
-    fail("open", path);
-  }
-  struct stat status {};
-  if (::fstat(file.get(), &status) != 0) {
-    fail("inspect", path);
-  }
-  if (!S_ISREG(status.st_mode)) {
-    throw StorageError(
-        fmt::format("cannot write {}: {}", path.string(), what_it_is(status.st_mode)));
-  }
-  return file;
 }
 
 /// Writes the lines that stay to a new file, which takes over the name.

@@ -1,23 +1,14 @@
-// The metrics that a run writes about its steps in <output_dir>, by rank 0, one JSON object a line:
-//
-//   metrics.jsonl   a line a step: what does not grow with the ranks
-//   ranks.jsonl     memory and devices of every rank: the first step, a hundredth of the run apart,
-//                   and the last step. About 60 bytes a rank and line on CPUs: of 3072 ranks and
-//                   any number of steps not 20 MB, where a line a step would make 13 GB of 71,500
-//                   steps
-//   experts.jsonl   of a mixture of experts, what each expert of each layer had to do; as often
+// StepMetrics: what rank 0 knows of a step once it is done: its loss, its time, what memory and
+// devices say. It is what observers and the files of a run are told.
 #pragma once
 
-#include <chrono>
+#include <cstddef>
 #include <cstdint>
-#include <filesystem>
 #include <optional>
-#include <string>
 #include <vector>
 
 #include "engine/parallel/offloaded_update.h"
 #include "engine/train/routing_report.h"
-#include "engine/train/step_lines.h"
 #include "kernels/core/device.h"
 
 namespace dstrain {
@@ -51,6 +42,7 @@ struct StepMetrics {
   std::int64_t batch_size = 0;       ///< sequences of the step
   std::int64_t sequence_length = 0;  ///< their tokens
   std::int64_t tokens = 0;           ///< seen since step 0
+  std::int64_t samples = 0;          ///< sequences seen since step 0
   double loss = 0.0;                 ///< mean over the step's tokens, nats
   std::optional<double> validation_loss;
   double learning_rate = 0.0;
@@ -73,47 +65,7 @@ struct StepMetrics {
   std::vector<DeviceReadings> devices;  ///< by rank; none where devices are hosts
 };
 
-/// The files.
-class MetricsFiles {
- public:
-  /// Opens them in `folder`, for a run that continues after `resumed_step` until `last_step`; that
-  /// of experts where the model has some. Throws StorageError.
-  MetricsFiles(const std::filesystem::path& folder,
-               std::int64_t resumed_step,
-               std::int64_t last_step,
-               bool has_experts = false);
-
-  /// Writes a step's lines; `is_last` says that no step follows. Throws StorageError, after which
-  /// the lines wait for the next call (StepLines).
-  void write(const StepMetrics& metrics, bool is_last);
-  [[nodiscard]] bool has_unwritten() const {
-    return steps_.has_unwritten() || ranks_.has_unwritten() ||
-           (experts_ && experts_->has_unwritten());
-  }
-
- private:
-  StepLines steps_;
-  StepLines ranks_;
-  std::optional<StepLines> experts_;
-  std::int64_t first_step_;
-  std::int64_t ranks_interval_;
-};
-
-/// A line of metrics.jsonl, of ranks.jsonl and of experts.jsonl. `now` is when the step, and an
-/// evaluation after it, ended.
-std::string metrics_line(const StepMetrics& metrics, std::chrono::system_clock::time_point now);
-std::string ranks_line(const StepMetrics& metrics, std::chrono::system_clock::time_point now);
-std::string experts_line(const StepMetrics& metrics, std::chrono::system_clock::time_point now);
-
 /// The rank that held most at any moment. `by_rank` is not empty.
 std::size_t fullest_rank(const std::vector<RankMemory>& by_rank);
-
-/// Resident memory of this process, from /proc/self/status. The kernel keeps a high-water mark only
-/// of everything together, so that of the process's own memory has to be found by sampling often.
-struct ResidentMemory {
-  std::int64_t own_bytes = 0;   ///< now: RssAnon + RssShmem
-  std::int64_t peak_bytes = 0;  ///< VmHWM: the most ever, mapped files included
-};
-ResidentMemory resident_memory();
 
 }  // namespace dstrain

@@ -5,10 +5,9 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <string>
 #include <string_view>
 
-#include "engine/train/step_file.h"
+#include "engine/train/records/appended_file.h"
 
 namespace dstrain {
 
@@ -18,17 +17,14 @@ class StepLines {
   /// dropped; step 0 starts a new file (step_file.h). Throws StorageError.
   StepLines(std::filesystem::path path, std::int64_t resumed_step);
 
-  /// Takes a line, without its end, that begins with "step" as its first member.
-  void add(std::string_view line);
-  /// Writes what was added. Throws StorageError; lines that could not be written then wait for the
-  /// next call, which writes them first, and the file ends with its last whole line.
-  void flush();
-  [[nodiscard]] bool has_unwritten() const { return !unwritten_.empty(); }
+  /// Takes a line of a step, without its end, that begins with "step" as its first member.
+  void add(std::int64_t step, std::string_view line);
+  /// Writes what was added, as AppendedFile::flush() does.
+  void flush() { file_.flush(); }
+  [[nodiscard]] bool has_unwritten() const { return file_.has_unwritten(); }
 
  private:
-  std::filesystem::path path_;
-  StepFile file_;
-  std::string unwritten_;
+  AppendedFile file_;
 };
 
 }  // namespace dstrain

@@ -1,0 +1,62 @@
+#include "engine/train/records/run_history.h"
+
+#include <exception>
+
+#include <nlohmann/json.hpp>
+#include <spdlog/spdlog.h>
+#include <sys/stat.h>
+
+#include "engine/train/records/appended_file.h"
+#include "engine/train/run_outline.h"
+
+namespace dstrain {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+void add_line(const std::filesystem::path& path, std::int64_t step, const Json& line) {
+  FileDescriptor file = open_for_appending(path);
+  struct stat status {};
+  static_cast<void>(::fstat(file.get(), &status));
+  AppendedFile history(path, std::move(file), status.st_size);
+  history.add(step, line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n");
+  history.flush();
+}
+
+}  // namespace
+
+void RunHistory::start(std::int64_t step,
+                       const LoadedConfig& loaded,
+                       const Mesh& mesh,
+                       const std::string& device,
+                       const OwnerRecord& owner) {
+  Json written = Json::object();
+  for (const ConfigValue& value : loaded.values) {
+    if (value.origin.starts_with("default")) continue;
+    written[value.path] = {Json::parse(value.value, nullptr, /*allow_exceptions=*/false),
+                           value.origin};
+  }
+  add_line(path_, step,
+           {{"event", "start"},
+            {"time", utc_now()},
+            {"step", step},
+            {"ranks", mesh.world_size()},
+            {"layout", layout_json(mesh, loaded.config)},
+            {"device", device},
+            {"host", owner.process.host},
+            {"job", owner.job},
+            {"restart", owner.restart},
+            {"config", written}});
+  has_started_ = true;
+}
+
+void RunHistory::end(const std::string& how) noexcept {
+  if (!has_started_) return;
+  try {
+    add_line(path_, 0, {{"event", "end"}, {"time", utc_now()}, {"how", how}});
+  } catch (const std::exception& error) {
+    spdlog::warn("{}: how the run ended is in {} alone", error.what(), kLastRunFile);
+  }
+}
+
+}  // namespace dstrain
