@@ -8,7 +8,7 @@
 
 #include "cmd/command.h"
 #include "cmd/exit_codes.h"
-#include "cmd/run_status.h"
+#include "cmd/runs/run_status.h"
 #include "engine/checkpoint/owner/run_owner.h"
 
 namespace dstrain {

@@ -1,4 +1,4 @@
-#include "cmd/run_status.h"
+#include "cmd/runs/run_status.h"
 
 #include <algorithm>
 #include <cmath>
@@ -6,11 +6,11 @@
 #include <system_error>
 #include <thread>
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 #include <sys/stat.h>
 
+#include "cmd/runs/run_files.h"
 #include "engine/checkpoint/checkpoint_store.h"
 #include "engine/checkpoint/step_folders.h"
 #include "engine/config/config_error.h"
@@ -20,8 +20,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using std::chrono::system_clock;
-
-constexpr off_t kTailBytes = 1 << 20;  // a line of metrics has some hundred
 
 double seconds_since(const timespec& time) {
   const std::chrono::duration<double> now = system_clock::now().time_since_epoch();
@@ -85,34 +83,13 @@ void look_at_checkpoints(RunStatus& status) {
   }
 }
 
-/// The end of a regular file; empty where there is none.
-std::string tail_of(const fs::path& path) {
-  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
-  struct stat status {};
-  if (!file || ::fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode)) return {};
-  const off_t begin = std::max<off_t>(0, status.st_size - kTailBytes);
-  std::string text(static_cast<std::size_t>(status.st_size - begin), '\0');
-  const ssize_t count = ::pread(file.get(), text.data(), text.size(), begin);
-  text.resize(count < 0 ? 0 : static_cast<std::size_t>(count));
-  return text;
-}
-
 /// The step of the last whole line; a torn one can only come after it.
 void look_at_metrics(RunStatus& status) {
-  std::string text = tail_of(status.folder / "metrics.jsonl");
-  for (std::size_t end = text.rfind('\n'); end != std::string::npos && end > 0;) {
-    const std::size_t before = text.rfind('\n', end - 1);
-    const std::size_t begin = before == std::string::npos ? 0 : before + 1;
-    const auto line = nlohmann::json::parse(text.substr(begin, end - begin), nullptr,
-                                            /*allow_exceptions=*/false);
-    if (line.is_object() && line.contains("step") && line["step"].is_number_integer()) {
-      status.metrics_step = line["step"].get<std::int64_t>();
-      if (line.contains("time") && line["time"].is_string()) {
-        status.metrics_time = line["time"].get<std::string>();
-      }
-      return;
-    }
-    end = before;
+  const auto line = last_step_line(status.folder / "metrics.jsonl");
+  if (line.is_null()) return;
+  status.metrics_step = line["step"].get<std::int64_t>();
+  if (line.contains("time") && line["time"].is_string()) {
+    status.metrics_time = line["time"].get<std::string>();
   }
 }
 
