@@ -9,8 +9,8 @@
 
 #include "cmd/memory/byte_ticks.h"
 #include "cmd/memory/memory_svg_style.h"
-#include "cmd/memory/svg_canvas.h"
 #include "cmd/memory/timeline_columns.h"
+#include "cmd/svg_canvas.h"
 #include "engine/base/amount_text.h"
 #include "kernels/core/check.h"
 

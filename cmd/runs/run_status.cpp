@@ -14,6 +14,7 @@
 #include "engine/checkpoint/checkpoint_store.h"
 #include "engine/checkpoint/step_folders.h"
 #include "engine/config/config_error.h"
+#include "engine/train/records/run_history.h"
 
 namespace dstrain {
 namespace {
@@ -131,7 +132,8 @@ RunStatus look_at_run(const fs::path& folder, std::chrono::milliseconds patience
   look_at_checkpoints(status);
   look_at_metrics(status);
   const bool is_empty = !status.has_owner_file && !status.owner && status.checkpoint.empty() &&
-                        status.checkpoint_fault.empty() && !status.metrics_step;
+                        status.checkpoint_fault.empty() && !status.metrics_step &&
+                        !fs::exists(folder / RunHistory::kFile, error);
   if (is_empty) {
     throw ConfigError(fmt::format(
         "{} holds nothing of a run (no {}, no checkpoints, no metrics.jsonl): expected a run's "

@@ -5,6 +5,7 @@
 
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace dstrain {
 
@@ -28,6 +29,9 @@ class SvgCanvas {
  public:
   /// `title` is also the name of a browser's tab.
   SvgCanvas(double width, double height, std::string_view title, std::string_view style_sheet);
+  /// A picture inside a page, which has its style and gives it its width. `name` is for readers
+  /// that cannot see it.
+  static SvgCanvas in_page(double width, double height, std::string_view name);
 
   /// `look` is a whole attribute: class="grid" or fill="#24569a". `tooltip` may be empty.
   void box(const SvgBox& box, std::string_view look, std::string_view tooltip = {});
@@ -43,6 +47,8 @@ class SvgCanvas {
   [[nodiscard]] std::string finish() &&;
 
  private:
+  explicit SvgCanvas(std::string begin) : svg_(std::move(begin)) {}
+
   std::string svg_;
 };
 

@@ -1,4 +1,4 @@
-#include "cmd/memory/svg_canvas.h"
+#include "cmd/svg_canvas.h"
 
 #include <algorithm>
 #include <cmath>
@@ -48,6 +48,11 @@ SvgCanvas::SvgCanvas(double width,
           px(height),
           escape_xml(title),
           style_sheet)) {}
+
+SvgCanvas SvgCanvas::in_page(double width, double height, std::string_view name) {
+  return SvgCanvas(fmt::format("<svg viewBox=\"0 0 {} {}\" role=\"img\" aria-label=\"{}\">\n",
+                               px(width), px(height), escape_xml(name)));
+}
 
 void SvgCanvas::box(const SvgBox& box, std::string_view look, std::string_view tooltip) {
   svg_ += fmt::format("<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" {}{}", px(box.x),

@@ -1,0 +1,38 @@
+// The parts of a report, each a piece of HTML; empty where there is nothing to show.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cmd/report/report_page.h"
+
+namespace dstrain {
+
+using ReportedRuns = std::vector<ReportedRun>;
+
+/// What each run is and how it does, a column a run.
+std::string overview_part(const ReportedRuns& runs);
+/// Loss, rate, speed, memory and so on over steps.
+std::string curves_part(const ReportedRuns& runs);
+/// Where the time of each run went, as rank 0's phases have it.
+std::string time_part(const ReportedRuns& runs);
+/// The memory of every rank and the load of every expert at the last step that has them.
+std::string ranks_part(const ReportedRuns& runs);
+/// When each run was started, on what, and how that ended.
+std::string starts_part(const ReportedRuns& runs);
+/// The values of configs and where they come from; those that differ first.
+std::string config_part(const ReportedRuns& runs);
+
+// What several parts need.
+
+/// The class of a run's colour, and a patch of it.
+std::string run_class(std::size_t index);
+std::string swatch(std::size_t index);
+/// "16 ranks, 2 pipeline, 4 data, 2 tensor; ZeRO stage 1".
+std::string layout_text(const RunStart& start);
+/// A column as doubles; "memory_bytes.expected" is what is planned with what is expected beside it.
+std::vector<double> values_of(const MetricsColumns& metrics, const std::string& path);
+/// Of the finite values of a column.
+double sum_of(const std::vector<float>& column);
+
+}  // namespace dstrain

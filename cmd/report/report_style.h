@@ -1,0 +1,15 @@
+// What every report has: the style sheet, for light and dark screens, phones and paper, and the
+// script that shows values under the pointer and hides runs.
+#pragma once
+
+#include <string_view>
+
+namespace dstrain {
+
+/// Colours of runs repeat after this many.
+inline constexpr int kRunColours = 8;
+
+std::string_view report_style();
+std::string_view report_script();
+
+}  // namespace dstrain
