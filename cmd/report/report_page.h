@@ -2,20 +2,12 @@
 #pragma once
 
 #include <string>
-#include <vector>
 
-#include "cmd/runs/metrics_columns.h"
-#include "cmd/runs/run_overview.h"
+#include "cmd/report/reported_run.h"
 
 namespace dstrain {
 
-struct ReportedRun {
-  std::string name;  ///< of its folder, as short as tells it from the others
-  RunOverview overview;
-  MetricsColumns metrics;
-};
-
 /// `runs` is not empty.
-std::string report_page(const std::vector<ReportedRun>& runs);
+std::string report_page(const ReportedRuns& runs);
 
 }  // namespace dstrain

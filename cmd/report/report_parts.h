@@ -4,11 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "cmd/report/report_page.h"
+#include "cmd/report/reported_run.h"
 
 namespace dstrain {
-
-using ReportedRuns = std::vector<ReportedRun>;
 
 /// What each run is and how it does, a column a run.
 std::string overview_part(const ReportedRuns& runs);

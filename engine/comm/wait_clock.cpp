@@ -1,29 +1,41 @@
 #include "engine/comm/wait_clock.h"
 
-#include <utility>
+#include <algorithm>
 
 namespace dstrain {
 
-double WaitClock::take_seconds() {
-  return std::chrono::duration<double>(std::exchange(waited_, {})).count();
+std::span<const double> WaitClock::take_seconds() {
+  std::copy(waited_.begin(), waited_.end(), taken_.begin());
+  std::fill(waited_.begin(), waited_.end(), 0.0);
+  return taken_;
 }
 
 int WaitClock::add_group(const std::string& name) {
-  return next_ == nullptr ? 0 : next_->add_group(name);
+  names_.push_back(name);
+  next_numbers_.push_back(next_ == nullptr ? 0 : next_->add_group(name));
+  waited_.push_back(0.0);
+  taken_.push_back(0.0);
+  return static_cast<int>(names_.size()) - 1;
 }
 
 void WaitClock::begin_collective(int group, Op op, Purpose purpose) noexcept {
-  if (computes()) enter();
-  if (next_ != nullptr) next_->begin_collective(group, op, purpose);
+  if (computes()) {
+    enter(group);
+  } else {
+    beside_group_.store(group, std::memory_order_relaxed);
+  }
+  if (next_ != nullptr) {
+    next_->begin_collective(next_numbers_[static_cast<std::size_t>(group)], op, purpose);
+  }
 }
 
 void WaitClock::end_collective(int group) noexcept {
-  if (next_ != nullptr) next_->end_collective(group);
+  if (next_ != nullptr) next_->end_collective(next_numbers_[static_cast<std::size_t>(group)]);
   if (computes()) leave();
 }
 
 void WaitClock::begin_wait() noexcept {
-  if (computes()) enter();
+  if (computes()) enter(-1);
   if (next_ != nullptr) next_->begin_wait();
 }
 
@@ -44,12 +56,18 @@ void WaitClock::set_comparable(int number) noexcept {
   if (next_ != nullptr) next_->set_comparable(number);
 }
 
-void WaitClock::enter() noexcept {
-  if (waits_++ == 0) began_ = Clock::now();
+void WaitClock::enter(int group) noexcept {
+  if (waits_++ > 0) return;
+  group_ = group;
+  began_ = Clock::now();
 }
 
 void WaitClock::leave() noexcept {
-  if (--waits_ == 0) waited_ += Clock::now() - began_;
+  if (--waits_ > 0) return;
+  const int group = group_ >= 0 ? group_ : beside_group_.load(std::memory_order_relaxed);
+  if (group < 0) return;  // nothing has been carried beside: there was nothing to wait for
+  waited_[static_cast<std::size_t>(group)] +=
+      std::chrono::duration<double>(Clock::now() - began_).count();
 }
 
 }  // namespace dstrain

@@ -1,10 +1,16 @@
-// WaitClock: a recorder that adds up how long the thread that computes waits for other ranks, and
-// passes everything on to another recorder, if there is one.
+// WaitClock: a recorder that adds up how long the thread that computes waits for other ranks, by
+// the group that it waits for, and passes everything on to another recorder, if there is one.
+//
+// Where that thread waits for a stream that carries collectives beside it, the wait is for the
+// group whose collective began last there.
 #pragma once
 
+#include <atomic>
 #include <chrono>
+#include <span>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "engine/comm/activity.h"
 
@@ -15,10 +21,12 @@ class WaitClock final : public ActivityRecorder {
   /// Made by the thread that computes. `next`, which may be nullptr, must outlive it.
   explicit WaitClock(ActivityRecorder* next) : next_(next) {}
 
-  /// Seconds of waits that have ended since this was last called. To be called by the thread that
-  /// computes. A GPU carries collectives beside that thread, which then waits for the GPU alone:
-  /// not counted.
-  double take_seconds();
+  /// The names of the groups, in the order of take_seconds().
+  [[nodiscard]] const std::vector<std::string>& groups() const { return names_; }
+  /// Seconds, by group, of waits that have ended since this was last called; valid until it is
+  /// called again. To be called by the thread that computes. A GPU carries collectives beside that
+  /// thread, which then waits for the GPU alone: not counted.
+  std::span<const double> take_seconds();
 
   int add_group(const std::string& name) override;
   void begin_collective(int group, Op op, Purpose purpose) noexcept override;
@@ -32,15 +40,20 @@ class WaitClock final : public ActivityRecorder {
  private:
   using Clock = std::chrono::steady_clock;
 
-  void enter() noexcept;
+  void enter(int group) noexcept;
   void leave() noexcept;
   [[nodiscard]] bool computes() const { return std::this_thread::get_id() == computing_thread_; }
 
   ActivityRecorder* const next_;
   const std::thread::id computing_thread_ = std::this_thread::get_id();
-  int waits_ = 0;  ///< nested
+  std::vector<std::string> names_;
+  std::vector<int> next_numbers_;      ///< of the groups, as `next` knows them
+  std::atomic<int> beside_group_{-1};  ///< of the collective that began last beside that thread
+  int waits_ = 0;                      ///< nested
+  int group_ = -1;                     ///< that the outermost is for; -1: for what is beside
   Clock::time_point began_{};
-  Clock::duration waited_{};
+  std::vector<double> waited_;  ///< seconds by group
+  std::vector<double> taken_;
 };
 
 }  // namespace dstrain

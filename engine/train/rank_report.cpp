@@ -1,5 +1,6 @@
 #include "engine/train/rank_report.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <limits>
@@ -9,31 +10,36 @@ namespace {
 
 constexpr auto kFields = static_cast<std::size_t>(kRankReportNumbers);
 using Fields = std::array<double, kFields>;
+constexpr std::size_t kFirstWait = kFields - kWaitsFor;
 constexpr double kAbsent = std::numeric_limits<double>::quiet_NaN();
 
 /// Bytes below 2^53 are exact in a double.
 Fields to_fields(const RankReport& report) {
   const DeviceReadings device = report.device.value_or(DeviceReadings{});
   const RankMemory& memory = report.memory;
-  return {report.loss_sum,
-          static_cast<double>(report.signal),
-          report.save_has_ended ? 1.0 : 0.0,
-          static_cast<double>(memory.planned_bytes),
-          static_cast<double>(memory.overhead_bytes),
-          static_cast<double>(memory.measured_bytes),
-          static_cast<double>(memory.peak_bytes),
-          static_cast<double>(memory.resident_peak_bytes),
-          report.device ? 1.0 : 0.0,
-          static_cast<double>(device.used_bytes),
-          static_cast<double>(device.peak_bytes),
-          device.compute_mhz.value_or(kAbsent),
-          device.memory_mhz.value_or(kAbsent),
-          device.watts.value_or(kAbsent),
-          device.celsius.value_or(kAbsent),
-          device.utilization.value_or(kAbsent),
-          device.slowdown.power ? 1.0 : 0.0,
-          device.slowdown.temperature ? 1.0 : 0.0,
-          device.slowdown.hardware ? 1.0 : 0.0};
+  Fields fields = {report.loss_sum,
+                   static_cast<double>(report.signal),
+                   report.save_has_ended ? 1.0 : 0.0,
+                   static_cast<double>(memory.planned_bytes),
+                   static_cast<double>(memory.overhead_bytes),
+                   static_cast<double>(memory.measured_bytes),
+                   static_cast<double>(memory.peak_bytes),
+                   static_cast<double>(memory.resident_peak_bytes),
+                   report.device ? 1.0 : 0.0,
+                   static_cast<double>(device.used_bytes),
+                   static_cast<double>(device.peak_bytes),
+                   device.compute_mhz.value_or(kAbsent),
+                   device.memory_mhz.value_or(kAbsent),
+                   device.watts.value_or(kAbsent),
+                   device.celsius.value_or(kAbsent),
+                   device.utilization.value_or(kAbsent),
+                   device.slowdown.power ? 1.0 : 0.0,
+                   device.slowdown.temperature ? 1.0 : 0.0,
+                   device.slowdown.hardware ? 1.0 : 0.0,
+                   report.time.total,
+                   report.time.data};
+  std::copy(report.time.waits.begin(), report.time.waits.end(), fields.begin() + kFirstWait);
+  return fields;
 }
 
 RankReport from_fields(const double* fields) {
@@ -49,7 +55,9 @@ RankReport from_fields(const double* fields) {
                                .measured_bytes = bytes(5),
                                .peak_bytes = bytes(6),
                                .resident_peak_bytes = bytes(7)},
+                    .time = {.total = fields[19], .data = fields[20]},
                     .device = std::nullopt};
+  std::copy_n(fields + kFirstWait, kWaitsFor, report.time.waits.begin());
   if (fields[8] > 0.0) {
     report.device = DeviceReadings{.used_bytes = bytes(9),
                                    .peak_bytes = bytes(10),

@@ -7,6 +7,7 @@
 
 #include "engine/comm/communicator.h"
 #include "engine/train/step_metrics.h"
+#include "engine/train/time_split.h"
 
 namespace dstrain {
 
@@ -15,11 +16,12 @@ struct RankReport {
   int signal = 0;               ///< that asks it to stop; 0: none
   bool save_has_ended = false;  ///< the one under way
   RankMemory memory;
+  RankTime time;                         ///< of the step
   std::optional<DeviceReadings> device;  ///< of a device that is not the host
 };
 
 /// The count of f64 numbers that travel for each rank.
-inline constexpr std::int64_t kRankReportNumbers = 19;
+inline constexpr std::int64_t kRankReportNumbers = 21 + kWaitsFor;
 
 /// The reports of all ranks, by rank. Collective; waits for all. `stream` is one of host tensors.
 std::vector<RankReport> gather_reports(const RankReport& mine, Communicator& world, Stream& stream);

@@ -9,6 +9,7 @@
 
 #include "engine/parallel/offloaded_update.h"
 #include "engine/train/routing_report.h"
+#include "engine/train/time_split.h"
 #include "kernels/core/device.h"
 
 namespace dstrain {
@@ -52,6 +53,7 @@ struct StepMetrics {
   bool skipped = false;                 ///< gradients were not finite: nothing was updated
   double step_seconds = 0.0;
   PhaseSeconds phases;
+  std::optional<TimeSplit> split;          ///< of all ranks; none where waits are not counted
   double evaluation_seconds = 0.0;         ///< after the step, where there was one
   double checkpoint_seconds = 0.0;         ///< that training stood still for saves before this step
   bool saving = false;                     ///< a save was being written during this step
@@ -63,6 +65,7 @@ struct StepMetrics {
   std::optional<double> model_flops_utilization;
   std::vector<RankMemory> memory;       ///< by rank
   std::vector<DeviceReadings> devices;  ///< by rank; none where devices are hosts
+  std::vector<RankTime> times;          ///< by rank; none where waits are not counted
 };
 
 /// The rank that held most at any moment. `by_rank` is not empty.

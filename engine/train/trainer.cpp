@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <numeric>
+#include <span>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -69,6 +71,17 @@ void tell_of_packing(const BatchLoader& train, const BatchLoader* validation) {
   }
 }
 
+/// Whom each group of the clock is for: by its name, those of the plan; any other, all.
+std::vector<WaitFor> waits_by_group(const WaitClock& clock, const std::vector<GroupPlan>& groups) {
+  std::vector<WaitFor> waits;
+  for (const std::string& name : clock.groups()) {
+    const auto found = std::find_if(groups.begin(), groups.end(),
+                                    [&](const GroupPlan& group) { return group.name == name; });
+    waits.push_back(found == groups.end() ? WaitFor::kAll : waits_for(found->id));
+  }
+  return waits;
+}
+
 /// Assumes that all ranks' devices are alike. Data sheets give 16-bit products.
 double peak_flops(const Config& config, Engine& engine) {
   const std::optional<Accelerator> one = accelerator_of_model(engine.device().model());
@@ -109,6 +122,9 @@ Trainer::Trainer(const LoadedConfig& loaded,
                              config_.training.seed);
   }
   checkpoints_.set_owner(owner);
+  if (options.waits != nullptr) {
+    waits_for_ = waits_by_group(*options.waits, engine_.plan().groups);
+  }
   if (is_rank0_) {
     const BatchLoader* const validation = validation_data_ ? &*validation_data_ : nullptr;
     tell_of_missing_hashes(train_data_, validation);
@@ -270,13 +286,11 @@ TrainResult Trainer::run() {
 }
 
 StepMetrics Trainer::train_one() {
-  const auto start = std::chrono::steady_clock::now();
   const BatchPlan& batch = engine_.plan().batch;
   const double checkpoint_seconds = saves_->take_pause_seconds();
   const bool saving = saves_->under_way();
-  if (options_.waits != nullptr) {
-    static_cast<void>(options_.waits->take_seconds());  // of evaluation and saves
-  }
+  static_cast<void>(take_waits());  // of evaluation and saves
+  step_start_ = std::chrono::steady_clock::now();
   const std::int64_t number = state_.step + 1;
   const std::int64_t samples = batch.samples_at(state_.consumed_samples);
   const std::int64_t sequence = batch.sequence_at(number);
@@ -290,10 +304,21 @@ StepMetrics Trainer::train_one() {
   signal_ = agreement.signal;
   save_has_ended_ = agreement.save_has_ended;
 
-  const std::optional<double> waited =
-      options_.waits == nullptr ? std::nullopt : std::optional(options_.waits->take_seconds());
   const double seconds =
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - step_start_).count();
+  const bool counts_waits = options_.waits != nullptr;
+  const auto sum = [](const std::array<double, kWaitsFor>& waits) {
+    return std::accumulate(waits.begin(), waits.end(), 0.0);
+  };
+  // Those until this rank reported, and that for the others to report.
+  const std::optional<double> waited =
+      counts_waits ? std::optional(sum(own_waits_) + sum(take_waits())) : std::nullopt;
+  std::optional<TimeSplit> split;
+  if (counts_waits && is_rank0_) {
+    split = split_time(engine_.plan().mesh, agreement.times, seconds);
+  } else {
+    agreement.times.clear();
+  }
   replicas_->add_step(seconds);
   const double tokens_per_second = static_cast<double>(samples * sequence) / seconds;
   const double flops_per_second = tokens_per_second * flops_per_token(config_.model, sequence);
@@ -315,6 +340,7 @@ StepMetrics Trainer::train_one() {
                      .backward = step.times.backward,
                      .optimizer = step.times.optimizer,
                      .communication = waited},
+          .split = split,
           .checkpoint_seconds = checkpoint_seconds,
           .saving = saving,
           .offload = engine_.last_offloaded(),
@@ -323,7 +349,8 @@ StepMetrics Trainer::train_one() {
           .model_flops_utilization =
               peak_flops_ > 0.0 ? std::optional(flops_per_second / peak_flops_) : std::nullopt,
           .memory = std::move(agreement.memory),
-          .devices = std::move(agreement.devices)};
+          .devices = std::move(agreement.devices),
+          .times = std::move(agreement.times)};
 }
 
 /// Logs the size of a batch and its sequences where either grows: in the first step of a run or a
@@ -338,10 +365,23 @@ void Trainer::tell_of_growth(std::int64_t samples, std::int64_t sequence) {
   told_size_ = now;
 }
 
+std::array<double, kWaitsFor> Trainer::take_waits() {
+  std::array<double, kWaitsFor> waits{};
+  if (options_.waits == nullptr) return waits;
+  const std::span<const double> seconds = options_.waits->take_seconds();
+  for (std::size_t group = 0; group < seconds.size(); ++group) {
+    waits[static_cast<std::size_t>(waits_for_[group])] += seconds[group];
+  }
+  return waits;
+}
+
 RankReport Trainer::report() {
+  own_waits_ = take_waits();
+  const std::chrono::duration<double> total = std::chrono::steady_clock::now() - step_start_;
   return {.signal = options_.stop_signal != nullptr ? options_.stop_signal->load() : 0,
           .save_has_ended = saves_->has_ended(),
           .memory = memory_.look(),
+          .time = {.total = total.count(), .waits = own_waits_},
           .device = engine_.device().readings()};
 }
 

@@ -2,10 +2,13 @@
 // saves, and tells its observers (observers/).
 #pragma once
 
+#include <array>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "engine/checkpoint/checkpoint_store.h"
 #include "engine/data/batch_loader.h"
@@ -49,6 +52,8 @@ class Trainer {
   void tell_of_growth(std::int64_t samples, std::int64_t sequence);
   /// The report of this rank after a step.
   RankReport report();
+  /// Seconds that this rank has waited for others since this was last called, by whom for.
+  std::array<double, kWaitsFor> take_waits();
   void evaluate_if_due(StepMetrics& metrics);
   void enter(RunPhase phase) const;
   /// Adds, on rank 0 of a run that trains, the observers that show how it goes; on every rank,
@@ -82,6 +87,9 @@ class Trainer {
   int signal_ = 0;
   std::unique_ptr<RunSaves> saves_;
   std::optional<ReplicaWatch> replicas_;
+  std::chrono::steady_clock::time_point step_start_;
+  std::array<double, kWaitsFor> own_waits_{};  ///< of the step, until this rank reported
+  std::vector<WaitFor> waits_for_;             ///< by group of the WaitClock
   RunObservers observers_;
   std::optional<double> last_validation_loss_;
   std::int64_t tokens_ = 0;                            ///< that the run has seen

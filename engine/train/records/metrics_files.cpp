@@ -34,6 +34,22 @@ void add_phases(Json& line, const PhaseSeconds& phases) {
   line["communication_seconds"] = or_null(phases.communication);
 }
 
+/// Where the step's time went; only those communications that the run has.
+Json time_of(const TimeSplit& split) {
+  Json time{{"compute", split.compute}, {"data", split.data}};
+  for (const WaitFor whom :
+       {WaitFor::kData, WaitFor::kContext, WaitFor::kTensor, WaitFor::kExperts, WaitFor::kAll}) {
+    const double seconds = split.communication[static_cast<std::size_t>(whom)];
+    if (seconds > 0.0) time["communication"][name_of(whom)] = seconds;
+  }
+  time["pipeline"] = split.pipeline;
+  time["straggler"] = split.straggler;
+  time["rest"] = split.rest;
+  time["slowest_rank"] = split.slowest_rank;
+  time["slower_by"] = split.slower_by;
+  return time;
+}
+
 /// How evenly experts are chosen: of a step, or of one of its layers.
 void add_routing(Json& of,
                  const std::optional<double>& balance_loss,
@@ -128,6 +144,19 @@ Json device_columns(const std::vector<DeviceReadings>& by_rank) {
            })}};
 }
 
+Json time_columns(const std::vector<RankTime>& by_rank) {
+  Json columns{
+      {"computing", column(by_rank, [](const RankTime& time) { return time.computing(); })},
+      {"data", column(by_rank, [](const RankTime& time) { return time.data; })}};
+  for (std::size_t whom = 0; whom < kWaitsFor; ++whom) {
+    const auto waits = [whom](const RankTime& time) { return time.waits[whom]; };
+    const bool any = std::any_of(by_rank.begin(), by_rank.end(),
+                                 [&](const RankTime& time) { return waits(time) > 0.0; });
+    if (any) columns["waiting_for"][name_of(static_cast<WaitFor>(whom))] = column(by_rank, waits);
+  }
+  return columns;
+}
+
 }  // namespace
 
 std::string metrics_line(const StepMetrics& metrics, std::chrono::system_clock::time_point now) {
@@ -154,6 +183,7 @@ std::string metrics_line(const StepMetrics& metrics, std::chrono::system_clock::
   line["skipped"] = metrics.skipped ? 1 : 0;
   line["step_seconds"] = metrics.step_seconds;
   add_phases(line, metrics.phases);
+  if (metrics.split) line["time"] = time_of(*metrics.split);
   if (metrics.validation_loss) {
     line["evaluation_seconds"] = metrics.evaluation_seconds;
   }
@@ -182,6 +212,7 @@ std::string ranks_line(const StepMetrics& metrics, std::chrono::system_clock::ti
   line["step"] = metrics.step;
   line["time"] = text_of(now);
   line["memory_bytes"] = memory_columns(metrics.memory);
+  if (!metrics.times.empty()) line["seconds"] = time_columns(metrics.times);
   if (!metrics.devices.empty()) {
     line["devices"] = device_columns(metrics.devices);
   }

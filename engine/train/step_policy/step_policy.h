@@ -20,6 +20,7 @@ struct Agreement {
   bool save_has_ended = false;  ///< the one under way, on every rank
   // Only on rank 0, by rank.
   std::vector<RankMemory> memory;
+  std::vector<RankTime> times;
   std::vector<DeviceReadings> devices;  ///< none where devices are hosts
 };
 

@@ -31,7 +31,7 @@ StepOutcome SynchronousSteps::step(TrainingState& state,
                                    const std::function<void()>& before_update) {
   StepOutcome outcome{.engine = {}, .params = params_of_next_step(state), .agreement = {}};
   outcome.engine = engine_.train_step(data, state.consumed_samples, outcome.params, before_update);
-  outcome.agreement = agree(outcome.engine.local_loss_sum, outcome.engine.counted);
+  outcome.agreement = agree(outcome.engine);
   const StepStats& stats = outcome.engine.stats;
   const double loss = outcome.agreement.loss;
   if (stats.updated && !std::isfinite(loss)) {
@@ -56,9 +56,10 @@ StepOutcome SynchronousSteps::step(TrainingState& state,
   return outcome;
 }
 
-Agreement SynchronousSteps::agree(double local_loss_sum, std::int64_t counted) {
+Agreement SynchronousSteps::agree(const EngineStep& step) {
   RankReport mine = facts_.report();
-  mine.loss_sum = local_loss_sum;
+  mine.loss_sum = step.local_loss_sum;
+  mine.time.data = step.times.data;
   CallerStream host;
   Agreement agreement;
   agreement.save_has_ended = true;
@@ -69,9 +70,10 @@ Agreement SynchronousSteps::agree(double local_loss_sum, std::int64_t counted) {
     agreement.save_has_ended = agreement.save_has_ended && report.save_has_ended;
     if (engine_.world().rank() != 0) continue;  // only rank 0 writes them
     agreement.memory.push_back(report.memory);
+    agreement.times.push_back(report.time);
     if (report.device) agreement.devices.push_back(*report.device);
   }
-  agreement.loss = engine_.objective().mean_loss(loss_sum, counted);
+  agreement.loss = engine_.objective().mean_loss(loss_sum, step.counted);
   return agreement;
 }
 

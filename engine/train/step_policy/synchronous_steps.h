@@ -19,11 +19,11 @@ class SynchronousSteps final : public StepPolicy {
   StepOutcome step(TrainingState& state,
                    const LoadBatch& data,
                    const std::function<void()>& before_update) override;
-  Agreement agree() override { return agree(/*local_loss_sum=*/0.0, /*counted=*/0); }
+  Agreement agree() override { return agree(EngineStep()); }
 
  private:
   /// Collective.
-  Agreement agree(double local_loss_sum, std::int64_t counted);
+  Agreement agree(const EngineStep& step);
   /// Everything that a step is trained with but its gradients.
   [[nodiscard]] StepParams params_of_next_step(const TrainingState& state) const;
   /// Counts a step whose gradients were not finite. Throws where skipping cannot help.

@@ -25,6 +25,9 @@ RankReport report_of(int rank) {
                      .measured_bytes = bytes + 20,
                      .peak_bytes = bytes + 30,
                      .resident_peak_bytes = bytes + 40},
+          .time = {.total = 1.5 + rank,
+                   .data = 2.5 + rank,
+                   .waits = {3.5 + rank, 4.5, 5.5, 6.5, 7.5, 8.5 + rank}},
           .device = DeviceReadings{
               .used_bytes = bytes + 50,
               .peak_bytes = bytes + 60,
@@ -56,6 +59,9 @@ TEST_CASE("every rank has every rank's report, to the last field", "[metrics]") 
       CHECK(got.memory.measured_bytes == sent.memory.measured_bytes);
       CHECK(got.memory.peak_bytes == sent.memory.peak_bytes);
       CHECK(got.memory.resident_peak_bytes == sent.memory.resident_peak_bytes);
+      CHECK(got.time.total == sent.time.total);
+      CHECK(got.time.data == sent.time.data);
+      CHECK(got.time.waits == sent.time.waits);
       REQUIRE(got.device.has_value());
       CHECK(got.device->used_bytes == sent.device->used_bytes);
       CHECK(got.device->peak_bytes == sent.device->peak_bytes);
