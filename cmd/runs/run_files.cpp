@@ -35,8 +35,8 @@ std::string tail_of(const fs::path& path, off_t most) {
 /// Calls `visit` with whole lines of steps, the last one first, until it returns false or the part
 /// of the file that was read ends.
 template <typename Visit>
-void for_each_line_backwards(const fs::path& path, const Visit& visit) {
-  const std::string text = tail_of(path, kTailBytes);
+void for_each_line_backwards(const fs::path& path, off_t most_bytes, const Visit& visit) {
+  const std::string text = tail_of(path, most_bytes);
   for (std::size_t end = text.rfind('\n'); end != std::string::npos && end > 0;) {
     const std::size_t before = text.rfind('\n', end - 1);
     const std::size_t begin = before == std::string::npos ? 0 : before + 1;
@@ -59,6 +59,19 @@ T value_or(const OrderedJson& line, const char* key, T otherwise) {
   }
 }
 
+/// By rank, of a list of hosts with the number of neighbouring ranks on each.
+std::vector<std::string> hosts_of(const OrderedJson& runs) {
+  constexpr int kMostRanks = 1 << 20;
+  std::vector<std::string> hosts;
+  for (const OrderedJson& run : runs) {
+    const bool is_run = run.is_array() && run.size() == 2 && run[0].is_string() &&
+                        run[1].is_number_unsigned() && run[1] <= kMostRanks;
+    if (!is_run) return {};
+    hosts.insert(hosts.end(), run[1].get<std::size_t>(), run[0].get<std::string>());
+  }
+  return hosts;
+}
+
 RunStart start_of(const OrderedJson& line) {
   RunStart start{.time = value_or(line, "time", std::string()),
                  .step = value_or(line, "step", std::int64_t{0}),
@@ -67,6 +80,7 @@ RunStart start_of(const OrderedJson& line) {
                  .device = value_or(line, "device", std::string()),
                  .host = value_or(line, "host", std::string()),
                  .restart = value_or(line, "restart", 0),
+                 .hosts = hosts_of(value_or(line, "hosts", OrderedJson::array())),
                  .origins = {},
                  .end_time = {},
                  .end = {}};
@@ -108,16 +122,27 @@ OrderedJson read_resolved_config(const fs::path& folder) {
 
 Json last_step_line(const fs::path& path) {
   Json last;
-  for_each_line_backwards(path, [&](Json line) {
+  for_each_line_backwards(path, kTailBytes, [&](Json line) {
     last = std::move(line);
     return false;
   });
   return last;
 }
 
+std::vector<Json> last_step_lines(const fs::path& path, std::int64_t most) {
+  constexpr off_t kBytesOfLine = 4096;  // more than a line of metrics has
+  std::vector<Json> lines;
+  for_each_line_backwards(path, std::max<off_t>(kTailBytes, most * kBytesOfLine), [&](Json line) {
+    lines.push_back(std::move(line));
+    return std::ssize(lines) < most;
+  });
+  std::reverse(lines.begin(), lines.end());
+  return lines;
+}
+
 std::optional<double> last_number(const fs::path& path, const std::string& name) {
   std::optional<double> number;
-  for_each_line_backwards(path, [&](const Json& line) {
+  for_each_line_backwards(path, kTailBytes, [&](const Json& line) {
     number = number_at(line, name);
     return !number;
   });

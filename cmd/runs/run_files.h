@@ -28,6 +28,7 @@ struct RunStart {
   std::string device;
   std::string host;
   int restart = 0;
+  std::vector<std::string> hosts;              ///< by rank; empty: not known
   std::map<std::string, std::string> origins;  ///< of values that are no defaults, by path
   std::string end_time;                        ///< empty: it has not ended, or without a word
   std::string end;
@@ -41,6 +42,10 @@ nlohmann::ordered_json read_resolved_config(const std::filesystem::path& folder)
 
 /// The last whole line of a file of lines, each of a step; null where there is none.
 nlohmann::json last_step_line(const std::filesystem::path& path);
+
+/// The last whole lines, at most `most`, in the order of the file. A million of them is as many as
+/// are read.
+std::vector<nlohmann::json> last_step_lines(const std::filesystem::path& path, std::int64_t most);
 
 /// The last number of that name in the lines at the end of such a file; none where it is in none of
 /// them.

@@ -10,9 +10,11 @@
 
 #include "engine/base/amount_text.h"
 #include "engine/base/usable_cores.h"
+#include "engine/checkpoint/agreement.h"
 #include "engine/config/arch/model_counts.h"
 #include "engine/train/engine.h"
 #include "engine/train/folder_ownership.h"
+#include "engine/train/host_name.h"
 #include "engine/train/library_overhead.h"
 #include "engine/train/make_run_plan.h"
 #include "engine/train/rank_device.h"
@@ -65,9 +67,10 @@ TrainResult run_training(const LoadedConfig& config,
     Trainer trainer(
         config, engine, options, owner.get(),
         total_bytes(on_cpu ? cpu_library_overhead(plan, threads) : cuda_library_overhead(plan)));
+    const std::vector<std::string> hosts = gather_texts(host_name(), engine.world());
     if (owner) {
       history.start(trainer.step(), config, plan.mesh,
-                    on_cpu ? engine.device().description() : engine.device().model(),
+                    on_cpu ? engine.device().description() : engine.device().model(), hosts,
                     owner->record());
     }
     const TrainResult result = trainer.run();

@@ -30,7 +30,7 @@ enum class WaitFor : std::uint8_t {
   kAll        ///< norms, and what all ranks agree on
 };
 inline constexpr std::size_t kWaitsFor = 6;
-/// "data", "context", …: the words of metrics.jsonl.
+/// "data", "context", …: the words of metrics.jsonl, in "time_split".
 std::string_view name_of(WaitFor whom);
 WaitFor waits_for(GroupId group);
 

@@ -35,7 +35,7 @@ void add_phases(Json& line, const PhaseSeconds& phases) {
 }
 
 /// Where the step's time went; only those communications that the run has.
-Json time_of(const TimeSplit& split) {
+Json split_of(const TimeSplit& split) {
   Json time{{"compute", split.compute}, {"data", split.data}};
   for (const WaitFor whom :
        {WaitFor::kData, WaitFor::kContext, WaitFor::kTensor, WaitFor::kExperts, WaitFor::kAll}) {
@@ -183,7 +183,7 @@ std::string metrics_line(const StepMetrics& metrics, std::chrono::system_clock::
   line["skipped"] = metrics.skipped ? 1 : 0;
   line["step_seconds"] = metrics.step_seconds;
   add_phases(line, metrics.phases);
-  if (metrics.split) line["time"] = time_of(*metrics.split);
+  if (metrics.split) line["time_split"] = split_of(*metrics.split);
   if (metrics.validation_loss) {
     line["evaluation_seconds"] = metrics.evaluation_seconds;
   }

@@ -23,12 +23,23 @@ void add_line(const std::filesystem::path& path, std::int64_t step, const Json& 
   history.flush();
 }
 
+/// Each host with the number of neighbouring ranks on it.
+Json runs_of(const std::vector<std::string>& hosts) {
+  Json runs = Json::array();
+  for (const std::string& host : hosts) {
+    if (runs.empty() || runs.back()[0] != host) runs.push_back({host, 0});
+    runs.back()[1] = runs.back()[1].get<int>() + 1;
+  }
+  return runs;
+}
+
 }  // namespace
 
 void RunHistory::start(std::int64_t step,
                        const LoadedConfig& loaded,
                        const Mesh& mesh,
                        const std::string& device,
+                       const std::vector<std::string>& hosts,
                        const OwnerRecord& owner) {
   Json written = Json::object();
   for (const ConfigValue& value : loaded.values) {
@@ -46,6 +57,7 @@ void RunHistory::start(std::int64_t step,
             {"host", owner.process.host},
             {"job", owner.job},
             {"restart", owner.restart},
+            {"hosts", runs_of(hosts)},
             {"config", written}});
   has_started_ = true;
 }

@@ -1,0 +1,385 @@
+#include "cmd/why/findings.h"
+
+#include <algorithm>
+#include <cmath>
+#include <exception>
+#include <map>
+#include <numeric>
+#include <set>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "engine/base/amount_text.h"
+
+namespace dstrain {
+namespace {
+
+constexpr double kWorthNaming = 1.0 / 30.0;  // of the wall time
+constexpr double kSlower = 0.1;              // than the others, before a rank is named
+
+double percent(double share) {
+  return 100.0 * share;
+}
+
+double number(const RunOverview& run, const std::string& path, double otherwise) {
+  return number_at(run.config, path).value_or(otherwise);
+}
+
+bool is_true(const RunOverview& run, const std::string& block, const std::string& key) {
+  return run.config.is_object() && run.config.contains(block) &&
+         run.config[block].value(key, false);
+}
+
+int degree(const RunOverview& run, const char* axis) {
+  if (run.starts.empty()) return 1;
+  return std::max(1, static_cast<int>(number_at(run.starts.back().layout, axis).value_or(1.0)));
+}
+
+/// The pipeline stage of a rank: pipeline is the slowest axis.
+std::size_t stage_of(std::size_t rank, std::size_t ranks, std::size_t stages) {
+  return rank * stages / ranks;
+}
+
+std::string hosts_of(const RunOverview& run, const std::vector<int>& ranks) {
+  if (run.starts.empty()) return "";
+  std::vector<std::string> hosts;
+  for (const int rank : ranks) {
+    if (static_cast<std::size_t>(rank) >= run.starts.back().hosts.size()) return "";
+    const std::string& host = run.starts.back().hosts[static_cast<std::size_t>(rank)];
+    if (std::find(hosts.begin(), hosts.end(), host) == hosts.end()) hosts.push_back(host);
+  }
+  return fmt::format(" on {}", fmt::join(hosts, " and "));
+}
+
+/// The groups of ranks that differ along one axis only, as the layout of a start has them.
+std::vector<std::vector<int>> groups_of(const RunOverview& run, WaitFor whom, int ranks) {
+  const int tensor = degree(run, "tensor");
+  const int context = degree(run, "context");
+  const int pipeline = degree(run, "pipeline");
+  const int stage = ranks / pipeline;
+  std::map<int, std::vector<int>> groups;
+  for (int rank = 0; rank < ranks; ++rank) {
+    const int at_tensor = rank % tensor;
+    const int at_context = rank / tensor % context;
+    const int in_stage = rank / stage;
+    switch (whom) {
+      case WaitFor::kTensor:
+        groups[rank / tensor].push_back(rank);
+        break;
+      case WaitFor::kContext:
+        groups[rank / (tensor * context) * tensor + at_tensor].push_back(rank);
+        break;
+      case WaitFor::kData:
+        groups[in_stage * tensor + at_tensor].push_back(rank);
+        break;
+      case WaitFor::kPipeline:
+      case WaitFor::kExperts:
+      case WaitFor::kAll:
+        static_cast<void>(at_context);
+        groups[0].push_back(rank);
+        break;
+    }
+  }
+  std::vector<std::vector<int>> list;
+  for (auto& [first, members] : groups) {
+    list.push_back(std::move(members));
+  }
+  return list;
+}
+
+/// The group whose transfers take longest, and how much longer than in the median group; none
+/// where there is one group only.
+std::string slowest_group(const RunOverview& run, WaitFor whom, const RankSeconds& seconds) {
+  const auto waits = seconds.waiting_for.find(std::string(name_of(whom)));
+  if (waits == seconds.waiting_for.end()) return "";
+  const auto groups = groups_of(run, whom, static_cast<int>(waits->second.size()));
+  if (groups.size() < 2) return "";
+  std::vector<double> least;
+  for (const std::vector<int>& members : groups) {
+    double wait = waits->second[static_cast<std::size_t>(members.front())];
+    for (const int rank : members) {
+      wait = std::min(wait, waits->second[static_cast<std::size_t>(rank)]);
+    }
+    least.push_back(wait);
+  }
+  const auto most = std::max_element(least.begin(), least.end());
+  std::vector<double> sorted = least;
+  std::sort(sorted.begin(), sorted.end());
+  const double median = sorted[(sorted.size() - 1) / 2];
+  if (*most < (1.0 + kSlower) * median) return "";
+  const std::vector<int>& members = groups[static_cast<std::size_t>(most - least.begin())];
+  return fmt::format("; it takes longest among ranks {}{}", fmt::join(members, ", "),
+                     hosts_of(run, members));
+}
+
+void add_straggler(const RunOverview& run,
+                   const StepAccount& account,
+                   std::vector<Finding>& findings) {
+  const double share = account.straggler / account.wall;
+  const int rank = account.slowest_rank();
+  const double often =
+      static_cast<double>(account.slowest.at(rank)) / static_cast<double>(account.steps());
+  if (account.slower_by >= kSlower && often > 0.5) {
+    findings.push_back(
+        {.what = fmt::format("{} computes {:.0f} % longer than the others, in {:.0f} % of the "
+                             "steps, and they wait for it",
+                             rank_name(run, rank), percent(account.slower_by), percent(often)),
+         .share = share,
+         .advice = "Look at what else runs on its host, at its clocks and at its temperature; "
+                   "--exclude leaves it out",
+         .gain = share});
+  } else {
+    findings.push_back(
+        {.what = "ranks wait for others that take longer, now one and now another",
+         .share = share,
+         .advice = "Samples of unequal length, other programs on the hosts, or too few threads "
+                   "for the ranks of a host do that",
+         .gain = share});
+  }
+}
+
+void add_data(const RunOverview& run,
+              const StepAccount& account,
+              const RankSeconds& ranks,
+              std::vector<Finding>& findings) {
+  const double share = account.data / account.wall;
+  std::string who;
+  if (ranks.data.size() > 1) {
+    const auto most = std::max_element(ranks.data.begin(), ranks.data.end());
+    const double mean = std::accumulate(ranks.data.begin(), ranks.data.end(), 0.0) /
+                        static_cast<double>(ranks.data.size());
+    if (*most > 1.5 * mean) {
+      who = fmt::format("; longest on {}",
+                        rank_name(run, static_cast<int>(most - ranks.data.begin())));
+    }
+  }
+  findings.push_back({.what = "ranks wait for their next batch" + who,
+                      .share = share,
+                      .advice = "The disk with data.train, or its network, is slower than the "
+                                "ranks read: keep a copy of the token files on the hosts",
+                      .gain = share});
+}
+
+void add_data_parallel(const RunOverview& run,
+                       const StepAccount& account,
+                       const RankSeconds& ranks,
+                       std::vector<Finding>& findings) {
+  const double share =
+      account.communication[static_cast<std::size_t>(WaitFor::kData)] / account.wall;
+  const double compute = account.compute / account.wall;
+  const int stage = static_cast<int>(number(run, "zero_optimization.stage", 0));
+  Finding finding{.what = fmt::format("gradients{} travel between data-parallel ranks, and nothing "
+                                      "hides them{}",
+                                      stage == 0 ? "" : " and parameters",
+                                      slowest_group(run, WaitFor::kData, ranks)),
+                  .share = share,
+                  .advice = {}};
+  const auto prefetch = number_at(run.config, "zero_optimization.stage3_prefetch_bucket_size");
+  if (!is_true(run, "zero_optimization", "overlap_comm")) {
+    finding.advice = "Let them travel while blocks compute";
+    finding.sets = {"zero_optimization.overlap_comm=true"};
+    finding.gain = std::min(share, 0.7 * compute);
+  } else if (stage == 3 && prefetch && *prefetch == 0.0) {
+    finding.advice = "Gather parameters ahead of their use";
+    finding.sets = {"zero_optimization.stage3_prefetch_bucket_size=5e7"};
+    finding.gain = share / 2.0;
+  } else if (stage == 3 && number(run, "zero_optimization.zero_hpz_partition_size", 1) <= 1 &&
+             !run.starts.empty() &&
+             std::set(run.starts.back().hosts.begin(), run.starts.back().hosts.end()).size() > 1) {
+    finding.advice = "Gather within a host after the first time";
+    finding.sets = {
+        fmt::format("zero_optimization.zero_hpz_partition_size={}",
+                    std::count(run.starts.back().hosts.begin(), run.starts.back().hosts.end(),
+                               run.starts.back().hosts.front()))};
+    finding.gain = share / 2.0;
+  } else {
+    const auto micro_batches =
+        static_cast<std::int64_t>(number(run, "gradient_accumulation_steps", 1));
+    const auto batch = static_cast<std::int64_t>(number(run, "train_batch_size", 1));
+    finding.advice = "More micro-batches in a step make it rarer, with a larger batch";
+    finding.sets = {fmt::format("gradient_accumulation_steps={}", 2 * micro_batches),
+                    fmt::format("train_batch_size={}", 2 * batch)};
+    finding.gain = share / 2.0;
+  }
+  findings.push_back(std::move(finding));
+}
+
+void add_within_layers(const RunOverview& run,
+                       const StepAccount& account,
+                       const RankSeconds& ranks,
+                       WaitFor whom,
+                       std::vector<Finding>& findings) {
+  const double share = account.communication[static_cast<std::size_t>(whom)] / account.wall;
+  Finding finding{.what = {}, .share = share, .advice = {}, .gain = share / 2.0};
+  const std::string slowest = slowest_group(run, whom, ranks);
+  switch (whom) {
+    case WaitFor::kTensor:
+      finding.what = "activations travel between tensor-parallel ranks" + slowest;
+      finding.advice =
+          "They pay where links are fast: fewer tensor-parallel ranks, more that hold other data";
+      finding.sets = {
+          fmt::format("tensor_parallel.size={}", std::max(1, degree(run, "tensor") / 2))};
+      break;
+    case WaitFor::kContext:
+      finding.what =
+          "keys and values travel between ranks with other tokens of a sequence" + slowest;
+      finding.advice = "They pay for long sequences: fewer such ranks, more that hold other data";
+      finding.sets = {
+          fmt::format("context_parallel.size={}", std::max(1, degree(run, "context") / 2))};
+      break;
+    case WaitFor::kExperts:
+      finding.what = "rows travel to experts on other ranks and back";
+      finding.advice =
+          "Let them travel while the shared experts compute, or keep experts on fewer "
+          "ranks";
+      finding.sets = {
+          fmt::format("expert_parallel.size={}", std::max(1, degree(run, "experts") / 2))};
+      break;
+    case WaitFor::kData:
+    case WaitFor::kPipeline:
+    case WaitFor::kAll:
+      finding.what = "norms and reports travel between all ranks";
+      finding.advice = "Every step takes a few such messages: larger steps make them rarer";
+      break;
+  }
+  findings.push_back(std::move(finding));
+}
+
+/// The stage that computes longest, where it takes longer than the others.
+std::string uneven_stages(const RankSeconds& ranks, int stages, double& excess) {
+  if (ranks.computing.empty()) return "";
+  std::vector<double> seconds(static_cast<std::size_t>(stages), 0.0);
+  std::vector<double> counts(static_cast<std::size_t>(stages), 0.0);
+  for (std::size_t rank = 0; rank < ranks.computing.size(); ++rank) {
+    const std::size_t stage =
+        stage_of(rank, ranks.computing.size(), static_cast<std::size_t>(stages));
+    seconds[stage] += ranks.computing[rank];
+    counts[stage] += 1.0;
+  }
+  for (std::size_t stage = 0; stage < seconds.size(); ++stage) {
+    seconds[stage] /= std::max(1.0, counts[stage]);
+  }
+  const double mean =
+      std::accumulate(seconds.begin(), seconds.end(), 0.0) / static_cast<double>(stages);
+  const auto most = std::max_element(seconds.begin(), seconds.end());
+  excess = mean > 0.0 ? *most / mean - 1.0 : 0.0;
+  return fmt::format("stage {} computes {:.0f} % longer than the mean of the stages",
+                     most - seconds.begin(), percent(excess));
+}
+
+void add_pipeline(const RunOverview& run,
+                  const StepAccount& account,
+                  const RankSeconds& ranks,
+                  std::vector<Finding>& findings) {
+  const int stages = degree(run, "pipeline");
+  const double share = account.pipeline / account.wall;
+  const double idle = planned_idle_share(run);
+  double excess = 0.0;
+  const std::string uneven = uneven_stages(ranks, stages, excess);
+  if (excess >= kSlower) {
+    const bool chosen =
+        run.config.contains("pipeline") && run.config["pipeline"].contains("partition");
+    findings.push_back({.what = fmt::format("{}, and the other stages wait for it", uneven),
+                        .share = share,
+                        .advice = chosen ? "Let dstrain divide the blocks" : "Give it fewer blocks",
+                        .sets = chosen ? std::vector<std::string>{"pipeline.partition=null"}
+                                       : std::vector<std::string>{},
+                        .gain = std::max(0.0, share - idle)});
+    return;
+  }
+  const auto micro_batches =
+      static_cast<std::int64_t>(number(run, "gradient_accumulation_steps", 1));
+  const auto size = static_cast<std::int64_t>(number(run, "train_micro_batch_size_per_gpu", 1));
+  const double others = stages - 1.0;
+  const double after = others / (2.0 * static_cast<double>(micro_batches) + others);
+  Finding finding{
+      .what = fmt::format("stages wait for each other; the schedule alone leaves them idle for "
+                          "{:.1f} %",
+                          percent(idle)),
+      .share = share,
+      .advice = "More micro-batches in a step shorten its ends",
+      .gain = std::max(0.0, share - after)};
+  if (size >= 2) {
+    finding.sets = {fmt::format("gradient_accumulation_steps={}", 2 * micro_batches),
+                    fmt::format("train_micro_batch_size_per_gpu={}", size / 2)};
+  } else {
+    const auto batch = static_cast<std::int64_t>(number(run, "train_batch_size", 1));
+    finding.sets = {fmt::format("gradient_accumulation_steps={}", 2 * micro_batches),
+                    fmt::format("train_batch_size={}", 2 * batch)};
+  }
+  findings.push_back(std::move(finding));
+}
+
+void add_saves(const RunOverview& run, const StepAccount& account, std::vector<Finding>& findings) {
+  const double share = account.checkpoint / account.wall;
+  Finding finding{.what = "training stands still while checkpoints are written",
+                  .share = share,
+                  .advice = {},
+                  .gain = share};
+  const auto interval = static_cast<std::int64_t>(number(run, "checkpoint.interval", 0));
+  if (!is_true(run, "checkpoint", "async")) {
+    finding.advice = "Write them beside the steps, from a copy in host memory";
+    finding.sets = {"checkpoint.async=true"};
+  } else {
+    finding.advice = "The disk is slower than they come: save less often";
+    finding.sets = {fmt::format("checkpoint.interval={}", 2 * interval)};
+    finding.gain = share / 2.0;
+  }
+  findings.push_back(std::move(finding));
+}
+
+}  // namespace
+
+std::string rank_name(const RunOverview& run, int rank) {
+  const bool knows =
+      !run.starts.empty() && static_cast<std::size_t>(rank) < run.starts.back().hosts.size();
+  return knows ? fmt::format("rank {} on {}", rank,
+                             run.starts.back().hosts[static_cast<std::size_t>(rank)])
+               : fmt::format("rank {}", rank);
+}
+
+double planned_idle_share(const RunOverview& run) {
+  const double others = degree(run, "pipeline") - 1.0;
+  const double work =
+      number(run, "gradient_accumulation_steps", 1) * number(run, "pipeline.virtual_stages", 1);
+  return others / (work + others);
+}
+
+std::vector<Finding> findings_of(const RunOverview& run,
+                                 const StepAccount& account,
+                                 const RankSeconds& ranks) {
+  std::vector<Finding> findings;
+  const auto is_worth = [&](double seconds) { return seconds >= kWorthNaming * account.wall; };
+  if (is_worth(account.straggler)) add_straggler(run, account, findings);
+  if (is_worth(account.data)) add_data(run, account, ranks, findings);
+  for (std::size_t whom = 0; whom < kWaitsFor; ++whom) {
+    if (!is_worth(account.communication[whom])) continue;
+    if (static_cast<WaitFor>(whom) == WaitFor::kData) {
+      add_data_parallel(run, account, ranks, findings);
+    } else {
+      add_within_layers(run, account, ranks, static_cast<WaitFor>(whom), findings);
+    }
+  }
+  if (is_worth(account.pipeline)) add_pipeline(run, account, ranks, findings);
+  if (is_worth(account.checkpoint)) add_saves(run, account, findings);
+  if (is_worth(account.evaluation)) {
+    const auto interval = static_cast<std::int64_t>(number(run, "training.eval_interval", 0));
+    findings.push_back({.what = "training stands still for evaluations",
+                        .share = account.evaluation / account.wall,
+                        .advice = "Evaluate less often, or on fewer batches",
+                        .sets = {fmt::format("training.eval_interval={}", 2 * interval)},
+                        .gain = account.evaluation / account.wall / 2.0});
+  }
+  if (is_worth(account.unexplained() + account.host)) {
+    findings.push_back(
+        {.what = "rank 0 does other things between steps: it writes metrics and logs",
+         .share = (account.unexplained() + account.host) / account.wall,
+         .advice = "A slow disk under training.output_dir does that"});
+  }
+  std::stable_sort(findings.begin(), findings.end(),
+                   [](const Finding& a, const Finding& b) { return a.share > b.share; });
+  return findings;
+}
+
+}  // namespace dstrain

@@ -1,0 +1,125 @@
+// What `dstrain why` says of runs whose files say where their time went.
+#include <cstdio>
+#include <fstream>
+
+#include <catch2/catch.hpp>
+#include <fmt/format.h>
+
+#include "cmd/why/findings.h"
+#include "engine/config/config_error.h"
+#include "tests/unit/checkpoint/scratch_folder.h"
+
+namespace dstrain {
+namespace {
+
+namespace fs = std::filesystem;
+using Catch::Contains;
+using checkpoint_test::ScratchFolder;
+
+void write_to(const fs::path& path, const std::string& text) {
+  std::ofstream(path, std::ios::binary) << text;
+}
+
+/// Steps of a second each, of which `parts` say where they went.
+void write_steps(const fs::path& folder, const std::string& parts, const std::string& more = "") {
+  std::string lines;
+  for (int step = 1; step <= 20; ++step) {
+    lines += fmt::format(
+        R"({{"step":{},"time":"2026-11-27T04:00:{:02}.000Z","step_seconds":0.9{},"time_split":{}}})"
+        "\n",
+        step, step, more, parts);
+  }
+  write_to(folder / "metrics.jsonl", lines);
+}
+
+void write_start(const fs::path& folder, const std::string& layout, const std::string& config) {
+  write_to(folder / "config.resolved.json", config);
+  write_to(folder / "history.jsonl",
+           fmt::format(R"({{"event":"start","step":0,"ranks":4,"layout":{},"hosts":[["h0",2],)"
+                       R"(["h1",2]]}})"
+                       "\n",
+                       layout));
+}
+
+std::vector<Finding> findings_in(const fs::path& folder, std::int64_t steps = 10) {
+  const RunOverview run = overview_of(folder, std::chrono::milliseconds(0));
+  return findings_of(run, account_of(folder, steps), rank_seconds(folder));
+}
+
+}  // namespace
+
+TEST_CASE("the parts of the last steps are those of their lines, and the rest is said", "[why]") {
+  const ScratchFolder folder;
+  write_steps(folder.path(),
+              R"({"compute":0.5,"data":0.1,"communication":{"tensor":0.125},"pipeline":0.05,)"
+              R"("straggler":0.1,"rest":0.025,"slowest_rank":1,"slower_by":0.2})",
+              R"(,"checkpoint_seconds":0.05)");
+  const StepAccount account = account_of(folder.path(), 10);
+  CHECK(account.first_step == 11);
+  CHECK(account.last_step == 20);
+  CHECK(account.wall == Approx(10.0));
+  CHECK(account.compute == Approx(5.0));
+  CHECK(account.communication[static_cast<std::size_t>(WaitFor::kTensor)] == Approx(1.25));
+  CHECK(account.checkpoint == Approx(0.5));
+  CHECK(account.unexplained() == Approx(0.5));
+  CHECK(account.slowest_rank() == 1);
+  CHECK(account.slower_by == Approx(0.2));
+  CHECK(account_of(folder.path(), 1000).first_step == 2);
+}
+
+TEST_CASE("a slow rank, a slow group and an uneven stage are named", "[why]") {
+  const ScratchFolder folder;
+  write_steps(folder.path(), R"({"compute":0.5,"data":0,"communication":{"data":0.15},"pipeline":0,)"
+                             R"("straggler":0.3,"rest":0,"slowest_rank":3,"slower_by":0.6})");
+  write_start(folder.path(), R"({"data":2,"tensor":2})", R"({"zero_optimization":{"stage":3}})");
+  write_to(folder.path() / "ranks.jsonl",
+           R"({"step":20,"seconds":{"computing":[1,1,1,1],"data":[0,0,0,0],)"
+           R"("waiting_for":{"data":[0.1,0.3,0.1,0.4]}}})"
+           "\n");
+  const std::vector<Finding> slow = findings_in(folder.path());
+  REQUIRE(slow.size() >= 2);
+  CHECK_THAT(slow[0].what, Contains("rank 3 on h1 computes 60 % longer"));
+  CHECK(slow[0].share == Approx(0.3));
+  CHECK_THAT(slow[1].what, Contains("among ranks 1, 3 on h0 and h1"));
+  CHECK(slow[1].sets == std::vector<std::string>{"zero_optimization.overlap_comm=true"});
+
+  write_steps(folder.path(), R"({"compute":0.5,"data":0,"pipeline":0.4,"straggler":0,"rest":0,)"
+                             R"("slowest_rank":2,"slower_by":0})");
+  write_start(folder.path(), R"({"data":2,"pipeline":2})",
+              R"({"gradient_accumulation_steps":4,"pipeline":{"partition":[1,3]}})");
+  write_to(folder.path() / "ranks.jsonl",
+           R"({"step":20,"seconds":{"computing":[1,1,3,3],"data":[0,0,0,0]}})"
+           "\n");
+  const std::vector<Finding> uneven = findings_in(folder.path());
+  REQUIRE_FALSE(uneven.empty());
+  CHECK_THAT(uneven[0].what, Contains("stage 1 computes 50 % longer"));
+  CHECK(uneven[0].sets == std::vector<std::string>{"pipeline.partition=null"});
+}
+
+TEST_CASE("what stands in the way of training is said with the key that would help", "[why]") {
+  const ScratchFolder folder;
+  write_steps(folder.path(), R"({"compute":0.5,"data":0.2,"pipeline":0,"straggler":0,"rest":0})",
+              R"(,"checkpoint_seconds":0.1)");
+  write_start(folder.path(), R"({"data":4})", R"({"checkpoint":{"interval":1,"async":false}})");
+  const std::vector<Finding> findings = findings_in(folder.path());
+  REQUIRE(findings.size() >= 2);
+  bool saves = false;
+  bool data = false;
+  for (const Finding& finding : findings) {
+    saves = saves || finding.sets == std::vector<std::string>{"checkpoint.async=true"};
+    data = data || finding.what.starts_with("ranks wait for their next batch");
+  }
+  CHECK(saves);
+  CHECK(data);
+}
+
+TEST_CASE("a run of an older version cannot be explained, and that is said", "[why]") {
+  const ScratchFolder folder;
+  write_to(folder.path() / "metrics.jsonl", "{\"step\":1}\n{\"step\":2}\n");
+  CHECK_THROWS_WITH(account_of(folder.path(), 10), Contains("where their time went"));
+  write_to(folder.path() / "ranks.jsonl", R"({"step":1,"seconds":{"computing":[1,2],"data":[1]}})"
+                                          "\n");
+  CHECK(rank_seconds(folder.path()).computing.empty());
+}
+
+}  // namespace dstrain
