@@ -69,8 +69,9 @@ TEST_CASE("the parts of the last steps are those of their lines, and the rest is
 
 TEST_CASE("a slow rank, a slow group and an uneven stage are named", "[why]") {
   const ScratchFolder folder;
-  write_steps(folder.path(), R"({"compute":0.5,"data":0,"communication":{"data":0.15},"pipeline":0,)"
-                             R"("straggler":0.3,"rest":0,"slowest_rank":3,"slower_by":0.6})");
+  write_steps(folder.path(),
+              R"({"compute":0.5,"data":0,"communication":{"data":0.15},"pipeline":0,)"
+              R"("straggler":0.3,"rest":0,"slowest_rank":3,"slower_by":0.6})");
   write_start(folder.path(), R"({"data":2,"tensor":2})", R"({"zero_optimization":{"stage":3}})");
   write_to(folder.path() / "ranks.jsonl",
            R"({"step":20,"seconds":{"computing":[1,1,1,1],"data":[0,0,0,0],)"
