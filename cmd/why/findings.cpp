@@ -61,7 +61,6 @@ std::vector<std::vector<int>> groups_of(const RunOverview& run, WaitFor whom, in
   std::map<int, std::vector<int>> groups;
   for (int rank = 0; rank < ranks; ++rank) {
     const int at_tensor = rank % tensor;
-    const int at_context = rank / tensor % context;
     const int in_stage = rank / stage;
     switch (whom) {
       case WaitFor::kTensor:
@@ -76,7 +75,6 @@ std::vector<std::vector<int>> groups_of(const RunOverview& run, WaitFor whom, in
       case WaitFor::kPipeline:
       case WaitFor::kExperts:
       case WaitFor::kAll:
-        static_cast<void>(at_context);
         groups[0].push_back(rank);
         break;
     }
