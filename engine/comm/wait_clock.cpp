@@ -57,7 +57,10 @@ void WaitClock::set_comparable(int number) noexcept {
 }
 
 void WaitClock::enter(int group) noexcept {
-  if (waits_++ > 0) return;
+  if (waits_++ > 0) {
+    if (group_ < 0) group_ = group;  // carried by this thread, within a wait
+    return;
+  }
   group_ = group;
   began_ = Clock::now();
 }
@@ -65,9 +68,8 @@ void WaitClock::enter(int group) noexcept {
 void WaitClock::leave() noexcept {
   if (--waits_ > 0) return;
   const int group = group_ >= 0 ? group_ : beside_group_.load(std::memory_order_relaxed);
-  if (group < 0) return;  // nothing has been carried beside: there was nothing to wait for
-  waited_[static_cast<std::size_t>(group)] +=
-      std::chrono::duration<double>(Clock::now() - began_).count();
+  const std::size_t at = group < 0 ? names_.size() : static_cast<std::size_t>(group);
+  waited_[at] += std::chrono::duration<double>(Clock::now() - began_).count();
 }
 
 }  // namespace dstrain

@@ -2,7 +2,7 @@
 // the group that it waits for, and passes everything on to another recorder, if there is one.
 //
 // Where that thread waits for a stream that carries collectives beside it, the wait is for the
-// group whose collective began last there.
+// group whose collective began last there; before there was one, for no known group.
 #pragma once
 
 #include <atomic>
@@ -23,9 +23,9 @@ class WaitClock final : public ActivityRecorder {
 
   /// The names of the groups, in the order of take_seconds().
   [[nodiscard]] const std::vector<std::string>& groups() const { return names_; }
-  /// Seconds, by group, of waits that have ended since this was last called; valid until it is
-  /// called again. To be called by the thread that computes. A GPU carries collectives beside that
-  /// thread, which then waits for the GPU alone: not counted.
+  /// Seconds, by group, of waits that have ended since this was last called, and behind them those
+  /// for no known group; valid until it is called again. To be called by the thread that computes.
+  /// A GPU carries collectives beside that thread, which then waits for the GPU alone: not counted.
   std::span<const double> take_seconds();
 
   int add_group(const std::string& name) override;
@@ -50,10 +50,10 @@ class WaitClock final : public ActivityRecorder {
   std::vector<int> next_numbers_;      ///< of the groups, as `next` knows them
   std::atomic<int> beside_group_{-1};  ///< of the collective that began last beside that thread
   int waits_ = 0;                      ///< nested
-  int group_ = -1;                     ///< that the outermost is for; -1: for what is beside
+  int group_ = -1;                     ///< that they are for; -1: for what is beside
   Clock::time_point began_{};
-  std::vector<double> waited_;  ///< seconds by group
-  std::vector<double> taken_;
+  std::vector<double> waited_{0.0};  ///< as take_seconds() returns them
+  std::vector<double> taken_{0.0};
 };
 
 }  // namespace dstrain

@@ -61,7 +61,8 @@ TrainResult run_training(const LoadedConfig& config,
   const auto note_end = [&](const std::string& how) {
     if (!owner) return;
     owner->note_end(how);
-    history.end(how);
+    if (owner->is_mine())
+      history.end(how);  // a run that took the folder over has a line of its own
   };
   try {
     Trainer trainer(

@@ -68,6 +68,17 @@ struct StepMetrics {
   std::vector<RankTime> times;          ///< by rank; none where waits are not counted
 };
 
+/// The readings of all ranks' devices: which one holds the others up, and why.
+struct DeviceSummary {
+  std::size_t slowest_rank = 0;  ///< that of the lowest clock
+  std::optional<double> lowest_compute_mhz;
+  std::optional<double> total_watts;
+  std::optional<double> highest_celsius;
+  int slowed_ranks = 0;
+  Slowdown slowed_by;  ///< some of them
+};
+DeviceSummary summarize(const std::vector<DeviceReadings>& by_rank);
+
 /// The rank that held most at any moment. `by_rank` is not empty.
 std::size_t fullest_rank(const std::vector<RankMemory>& by_rank);
 

@@ -6,29 +6,6 @@
 namespace dstrain {
 namespace {
 
-constexpr std::array<WaitFor, kWaitsFor> kAllWaits = {WaitFor::kData,     WaitFor::kContext,
-                                                      WaitFor::kTensor,   WaitFor::kExperts,
-                                                      WaitFor::kPipeline, WaitFor::kAll};
-
-/// The axes along which ranks that wait for each other differ.
-AxisSet axes_of(WaitFor whom) {
-  switch (whom) {
-    case WaitFor::kData:
-      return kGradientAxes;
-    case WaitFor::kContext:
-      return kContextAxes;
-    case WaitFor::kTensor:
-      return Axis::kTensor;
-    case WaitFor::kExperts:
-      return Axis::kExpert;
-    case WaitFor::kPipeline:
-      return Axis::kPipeline;
-    case WaitFor::kAll:
-      break;
-  }
-  return kAllAxes;
-}
-
 double median_of(std::vector<double> values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
   std::nth_element(values.begin(), middle, values.end());
@@ -74,6 +51,24 @@ std::string_view name_of(WaitFor whom) {
   return "all";
 }
 
+AxisSet axes_of(WaitFor whom) {
+  switch (whom) {
+    case WaitFor::kData:
+      return kGradientAxes;
+    case WaitFor::kContext:
+      return kContextAxes;
+    case WaitFor::kTensor:
+      return Axis::kTensor;
+    case WaitFor::kExperts:
+      return Axis::kExpert;
+    case WaitFor::kPipeline:
+      return Axis::kPipeline;
+    case WaitFor::kAll:
+      break;
+  }
+  return kAllAxes;
+}
+
 WaitFor waits_for(GroupId group) {
   switch (group) {
     case GroupId::kData:
@@ -113,24 +108,28 @@ TimeSplit split_time(const Mesh& mesh, const std::vector<RankTime>& ranks, doubl
   for (const RankTime& rank : ranks) {
     last = std::max(last, rank.total);
   }
-  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
-    const RankTime& time = ranks[rank];
-    split.compute += share * time.computing();
-    split.data += share * time.data;
-    split.straggler += share * (last - time.total);
-    for (const WaitFor whom : kAllWaits) {
-      const auto at = static_cast<std::size_t>(whom);
-      if (time.waits[at] == 0.0) continue;
-      if (whom == WaitFor::kPipeline) {
-        split.pipeline += share * time.waits[at];
-        continue;
-      }
-      double least = time.waits[at];
-      for (const int member : mesh.members(axes_of(whom), static_cast<int>(rank))) {
-        least = std::min(least, ranks[static_cast<std::size_t>(member)].waits[at]);
-      }
-      split.communication[at] += share * least;
-      split.straggler += share * (time.waits[at] - least);
+  for (const RankTime& rank : ranks) {
+    split.compute += share * rank.computing();
+    split.data += share * rank.data;
+    split.pipeline += share * rank.waits[static_cast<std::size_t>(WaitFor::kPipeline)];
+    split.straggler += share * (last - rank.total);
+  }
+  std::vector<double> least(ranks.size());  // of a group, at its first member
+  for (std::size_t at = 0; at < kWaitsFor; ++at) {
+    const auto whom = static_cast<WaitFor>(at);
+    if (whom == WaitFor::kPipeline) continue;
+    const auto group_of = [&](std::size_t rank) {
+      return static_cast<std::size_t>(mesh.first(axes_of(whom), static_cast<int>(rank)));
+    };
+    for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+      const std::size_t group = group_of(rank);  // its first member comes before the others
+      const double wait = ranks[rank].waits[at];
+      least[group] = group == rank ? wait : std::min(least[group], wait);
+    }
+    for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+      const double travelling = least[group_of(rank)];
+      split.communication[at] += share * travelling;
+      split.straggler += share * (ranks[rank].waits[at] - travelling);
     }
   }
   split.rest = std::max(0.0, step_seconds - last);

@@ -33,6 +33,8 @@ inline constexpr std::size_t kWaitsFor = 6;
 /// "data", "context", …: the words of metrics.jsonl, in "time_split".
 std::string_view name_of(WaitFor whom);
 WaitFor waits_for(GroupId group);
+/// The axes along which ranks that wait for each other differ.
+AxisSet axes_of(WaitFor whom);
 
 /// A rank's seconds of a step.
 struct RankTime {

@@ -188,8 +188,8 @@ void Trainer::add_observers() {
       observers_.push_back(std::make_unique<RoutingWatch>());
     }
     if (options_.metrics_at) {
-      observers_.push_back(
-          std::make_unique<MetricsServer>(*options_.metrics_at, run_name(config_), state_.step));
+      observers_.push_back(std::make_unique<MetricsServer>(
+          *options_.metrics_at, run_name(output_dir(config_)), state_.step));
     }
     observers_.push_back(std::make_unique<EndReport>(output_dir(config_), config_.data.train));
   }
@@ -370,7 +370,8 @@ std::array<double, kWaitsFor> Trainer::take_waits() {
   if (options_.waits == nullptr) return waits;
   const std::span<const double> seconds = options_.waits->take_seconds();
   for (std::size_t group = 0; group < seconds.size(); ++group) {
-    waits[static_cast<std::size_t>(waits_for_[group])] += seconds[group];
+    const WaitFor whom = group < waits_for_.size() ? waits_for_[group] : WaitFor::kAll;
+    waits[static_cast<std::size_t>(whom)] += seconds[group];
   }
   return waits;
 }

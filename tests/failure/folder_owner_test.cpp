@@ -213,6 +213,12 @@ TEST_CASE("F42: a run whose folder is taken over while it saves stops, and the n
   CHECK_THAT(first.err(), Contains("was taken over by pid ") && Contains("writes nothing more"));
   CHECK_THAT(second.err(), Contains("--take-over: ") && Contains("is taken from pid ") &&
                                Contains("finished at step"));
+  std::ifstream history(run.path("run") + "/history.jsonl");
+  std::vector<std::string> events;
+  for (std::string line; std::getline(history, line);) {
+    events.push_back(nlohmann::json::parse(line).at("event"));
+  }
+  CHECK(events == Strings{"start", "start", "end"});  // the first wrote nothing more there either
   CHECK(digits_of(run, "run") == expected);
 }
 

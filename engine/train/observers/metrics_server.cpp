@@ -39,8 +39,13 @@ MetricsServer::MetricsServer(const HostAndPort& address, std::string run, std::i
     : server_(std::make_unique<Server>()) {
   server_->now.run = std::move(run);
   server_->now.step = resumed_step;
-  // A scrape takes a millisecond: more threads would only take cores from training.
-  server_->http.new_task_queue = [] { return new httplib::ThreadPool(1); };
+  // Whoever connects and says nothing, as a probe of the port does, keeps a thread for a second at
+  // most, and the run as long at its end. Threads that wait take nothing from training.
+  constexpr std::size_t kThreads = 4;
+  server_->http.new_task_queue = [] { return new httplib::ThreadPool(kThreads); };
+  server_->http.set_keep_alive_timeout(1);
+  server_->http.set_read_timeout(1);
+  server_->http.set_write_timeout(1);
   // The library's default is SO_REUSEPORT, with which two runs would share a port unnoticed.
   server_->http.set_socket_options([](socket_t socket) {
     const int yes = 1;

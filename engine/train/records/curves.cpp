@@ -19,25 +19,6 @@ Value bytes(const StepMetrics& m, std::int64_t RankMemory::*member) {
   return memory == nullptr ? std::nullopt : Value(static_cast<double>(memory->*member));
 }
 
-/// Takes the smallest or largest reading of all ranks' devices.
-template <typename Better>
-Value extreme(const StepMetrics& m, std::optional<double> DeviceReadings::*member, Better better) {
-  Value found;
-  for (const DeviceReadings& device : m.devices) {
-    const Value& reading = device.*member;
-    if (reading && (!found || better(*reading, *found))) found = reading;
-  }
-  return found;
-}
-
-Value total_watts(const StepMetrics& m) {
-  Value total;
-  for (const DeviceReadings& device : m.devices) {
-    if (device.watts) total = total.value_or(0.0) + *device.watts;
-  }
-  return total;
-}
-
 }  // namespace
 
 const std::vector<Curve>& curves() {
@@ -91,13 +72,14 @@ const std::vector<Curve>& curves() {
       {"memory/peak_bytes", "the most so far",
        [](const M& m) { return bytes(m, &RankMemory::peak_bytes); }},
       {"device/lowest_compute_mhz", "of all ranks",
-       [](const M& m) { return extreme(m, &DeviceReadings::compute_mhz, std::less<>{}); }},
+       [](const M& m) { return summarize(m.devices).lowest_compute_mhz; }},
       {"device/highest_celsius", "of all ranks",
-       [](const M& m) { return extreme(m, &DeviceReadings::celsius, std::greater<>{}); }},
-      {"device/total_watts", "of all ranks", total_watts},
-      {"experts/balance_loss", "mean of the layers, as it joins the loss",
+       [](const M& m) { return summarize(m.devices).highest_celsius; }},
+      {"device/total_watts", "of all ranks",
+       [](const M& m) { return summarize(m.devices).total_watts; }},
+      {"experts/balance_loss", "mean of the layers, without its coefficient",
        [](const M& m) -> Value { return mean_balance_loss(m.routing); }},
-      {"experts/z_loss", "mean of the layers, as it joins the loss",
+      {"experts/z_loss", "mean of the layers, without its coefficient",
        [](const M& m) -> Value { return mean_z_loss(m.routing); }},
       {"experts/busiest", "tokens of the busiest expert over the mean of its layer",
        [](const M& m) -> Value {

@@ -1,6 +1,5 @@
 #include "engine/train/records/event_file.h"
 
-#include <cstring>
 #include <fstream>
 
 #include <fmt/format.h>

@@ -1,6 +1,7 @@
 #include "engine/train/records/metrics_files.h"
 
 #include <algorithm>
+#include <cmath>
 #include <string>
 
 #include <fmt/chrono.h>
@@ -80,34 +81,14 @@ Json slowed_by(const Slowdown& slowdown) {
   return reasons;
 }
 
-/// The readings of all ranks' devices: which one holds the others up, and why.
 Json device_summary(const std::vector<DeviceReadings>& by_rank) {
-  std::optional<double> mhz;
-  std::optional<double> watts;
-  std::optional<double> celsius;
-  std::size_t slowest = 0;
-  int slowed = 0;
-  Slowdown reasons;
-  for (std::size_t rank = 0; rank < by_rank.size(); ++rank) {
-    const DeviceReadings& device = by_rank[rank];
-    if (device.compute_mhz && (!mhz || *device.compute_mhz < *mhz)) {
-      mhz = device.compute_mhz;
-      slowest = rank;
-    }
-    if (device.watts) watts = watts.value_or(0.0) + *device.watts;
-    if (device.celsius) celsius = std::max(celsius.value_or(*device.celsius), *device.celsius);
-    const Slowdown& own = device.slowdown;
-    slowed += own.power || own.temperature || own.hardware ? 1 : 0;
-    reasons.power = reasons.power || own.power;
-    reasons.temperature = reasons.temperature || own.temperature;
-    reasons.hardware = reasons.hardware || own.hardware;
-  }
-  return {{"slowest_rank", mhz ? Json(slowest) : Json(nullptr)},
-          {"lowest_compute_mhz", or_null(mhz)},
-          {"total_watts", or_null(watts)},
-          {"highest_celsius", or_null(celsius)},
-          {"slowed_ranks", slowed},
-          {"slowed_by", slowed_by(reasons)}};
+  const DeviceSummary summary = summarize(by_rank);
+  return {{"slowest_rank", summary.lowest_compute_mhz ? Json(summary.slowest_rank) : Json(nullptr)},
+          {"lowest_compute_mhz", or_null(summary.lowest_compute_mhz)},
+          {"total_watts", or_null(summary.total_watts)},
+          {"highest_celsius", or_null(summary.highest_celsius)},
+          {"slowed_ranks", summary.slowed_ranks},
+          {"slowed_by", slowed_by(summary.slowed_by)}};
 }
 
 /// One member of every rank's item, as a list.
@@ -144,12 +125,17 @@ Json device_columns(const std::vector<DeviceReadings>& by_rank) {
            })}};
 }
 
+/// To the microsecond: more digits would only make the lines of many ranks longer.
+double micros(double seconds) {
+  return std::round(seconds * 1e6) / 1e6;
+}
+
 Json time_columns(const std::vector<RankTime>& by_rank) {
-  Json columns{
-      {"computing", column(by_rank, [](const RankTime& time) { return time.computing(); })},
-      {"data", column(by_rank, [](const RankTime& time) { return time.data; })}};
+  const auto data = [](const RankTime& time) { return micros(time.data); };
+  const auto computing = [](const RankTime& time) { return micros(time.computing()); };
+  Json columns{{"computing", column(by_rank, computing)}, {"data", column(by_rank, data)}};
   for (std::size_t whom = 0; whom < kWaitsFor; ++whom) {
-    const auto waits = [whom](const RankTime& time) { return time.waits[whom]; };
+    const auto waits = [whom](const RankTime& time) { return micros(time.waits[whom]); };
     const bool any = std::any_of(by_rank.begin(), by_rank.end(),
                                  [&](const RankTime& time) { return waits(time) > 0.0; });
     if (any) columns["waiting_for"][name_of(static_cast<WaitFor>(whom))] = column(by_rank, waits);

@@ -1,10 +1,10 @@
 // The metrics that a run writes about its steps in <output_dir>, by rank 0, one JSON object a line:
 //
 //   metrics.jsonl   a line a step: what does not grow with the ranks
-//   ranks.jsonl     memory and devices of every rank: the first step, a hundredth of the run apart,
-//                   and the last step. About 60 bytes a rank and line on CPUs: of 3072 ranks and
-//                   any number of steps not 20 MB, where a line a step would make 13 GB of 71,500
-//                   steps
+//   ranks.jsonl     memory, seconds and devices of every rank: the first step, a hundredth of the
+//                   run apart, and the last step. About 110 bytes a rank and line on CPUs: of 3072
+//                   ranks and any number of steps not 40 MB, where a line a step would make 24 GB
+//                   of 71,500 steps
 //   experts.jsonl   of a mixture of experts, what each expert of each layer had to do; as often
 #pragma once
 
@@ -19,7 +19,6 @@
 
 namespace dstrain {
 
-/// The files.
 class MetricsFiles final : public StepRecords {
  public:
   /// Opens them in `folder`, for a run that continues after `resumed_step` until `last_step`; that

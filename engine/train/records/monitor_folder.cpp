@@ -1,12 +1,12 @@
 #include "engine/train/records/monitor_folder.h"
 
 #include <fstream>
-#include <iterator>
 
 #include <fmt/format.h>
 
 #include "engine/checkpoint/durable_files.h"
 #include "engine/config/config_error.h"
+#include "engine/train/records/run_description.h"
 
 namespace dstrain {
 namespace {
@@ -23,11 +23,6 @@ std::string owner_of(const fs::path& folder) {
   return text;
 }
 
-fs::path name_of(const fs::path& folder) {
-  const fs::path normal = fs::absolute(folder).lexically_normal();
-  return normal.has_filename() ? normal.filename() : normal.parent_path().filename();
-}
-
 }  // namespace
 
 fs::path own_monitor_folder(const MonitorFolder& monitor,
@@ -41,9 +36,8 @@ fs::path own_monitor_folder(const MonitorFolder& monitor,
     files.make_folder(folder);
     return folder;
   }
-  const fs::path folder =
-      fs::path(monitor.output_path) /
-      (monitor.job_name.empty() ? name_of(output_dir) : fs::path(monitor.job_name));
+  const fs::path folder = fs::path(monitor.output_path) /
+                          (monitor.job_name.empty() ? run_name(output_dir) : monitor.job_name);
   const std::string run = fs::weakly_canonical(fs::absolute(output_dir)).string();
   const std::string owner = owner_of(folder);
   if (owner == run) return folder;

@@ -1,7 +1,5 @@
 #include "engine/train/records/run_description.h"
 
-#include <filesystem>
-
 #include "engine/config/config_json.h"
 
 namespace dstrain {
@@ -24,14 +22,14 @@ void add_values(const Json& block,
 
 }  // namespace
 
-std::string run_name(const Config& config) {
-  const std::filesystem::path folder =
-      std::filesystem::absolute(config.training.output_dir).lexically_normal();
+std::string run_name(const std::filesystem::path& output_dir) {
+  const std::filesystem::path folder = std::filesystem::absolute(output_dir).lexically_normal();
   return (folder.has_filename() ? folder : folder.parent_path()).filename();
 }
 
 RunDescription describe_run(const LoadedConfig& loaded) {
-  RunDescription run{.name = run_name(loaded.config), .config = Json::parse(to_json(loaded))};
+  RunDescription run{.name = run_name(loaded.config.training.output_dir),
+                     .config = Json::parse(to_json(loaded))};
   run.config.erase("_notes");
   return run;
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <filesystem>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,8 +19,8 @@ struct RunDescription {
   std::chrono::system_clock::time_point start = std::chrono::system_clock::now();
 };
 
-/// The name of the folder that a run writes to.
-std::string run_name(const Config& config);
+/// The name of the folder that a run writes to, training.output_dir.
+std::string run_name(const std::filesystem::path& output_dir);
 
 RunDescription describe_run(const LoadedConfig& loaded);
 

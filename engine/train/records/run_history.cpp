@@ -4,7 +4,7 @@
 
 #include <nlohmann/json.hpp>
 #include <spdlog/spdlog.h>
-#include <sys/stat.h>
+#include <unistd.h>
 
 #include "engine/train/records/appended_file.h"
 #include "engine/train/run_outline.h"
@@ -14,11 +14,14 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+/// Half a line, which a power cut can leave, is ended first.
 void add_line(const std::filesystem::path& path, std::int64_t step, const Json& line) {
   FileDescriptor file = open_for_appending(path);
-  struct stat status {};
-  static_cast<void>(::fstat(file.get(), &status));
-  AppendedFile history(path, std::move(file), status.st_size);
+  const off_t bytes = ::lseek(file.get(), 0, SEEK_END);
+  char last = '\n';
+  if (bytes > 0) static_cast<void>(::pread(file.get(), &last, 1, bytes - 1));
+  AppendedFile history(path, std::move(file), bytes);
+  if (last != '\n') history.add(step, "\n");
   history.add(step, line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n");
   history.flush();
 }

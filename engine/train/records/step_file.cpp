@@ -29,7 +29,7 @@ constexpr std::int64_t kParsedBytes = std::int64_t{64} << 20;  // at the file's 
 /// A line that another program has rewritten is parsed whole to find its step, up to this size: a
 /// value of nested arrays takes a hundred times the memory of its text.
 constexpr std::size_t kLongestForeignLine = std::size_t{1} << 20;
-/// A rank has about 60 bytes in a line of ranks.jsonl, so this has room for a million ranks.
+/// A rank has about 110 bytes in a line of ranks.jsonl, so this has room for half a million ranks.
 constexpr std::size_t kLongestLine = std::size_t{1} << 26;
 constexpr std::string_view kBeginning = "{\"step\":";
 

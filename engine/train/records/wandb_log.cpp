@@ -1,7 +1,6 @@
 #include "engine/train/records/wandb_log.h"
 
 #include <algorithm>
-#include <cstring>
 #include <fstream>
 
 #include <fmt/format.h>

@@ -13,6 +13,7 @@
 #include "engine/train/records/monitor_folder.h"
 #include "engine/train/records/open_metrics.h"
 #include "engine/train/records/run_description.h"
+#include "engine/train/records/run_history.h"
 #include "engine/train/records/tensorboard.h"
 #include "engine/train/records/wandb_log.h"
 #include "engine/train/records/wandb_run.h"
@@ -182,6 +183,25 @@ TEST_CASE("a run that resumes drops what was written of later steps", "[records]
   CHECK(records_of(read_events, only_file(folder.path(), "tfevents")).size() == 3 + 2 + 1);
   CHECK(records_of(read_wandb_log, log) == resumed);
   CHECK(content_of(folder.path() / "Train_Samples_train_loss.csv") == "step,train_loss\n8,1\n");
+}
+
+TEST_CASE("a start has a line of its own behind half a line that a power cut left", "[records]") {
+  const ScratchFolder folder;
+  const fs::path path = folder.path() / RunHistory::kFile;
+  write_to(path, "{\"event\":\"start\",\"st");
+  RunHistory history(folder.path());
+  history.end("failed: before it began");  // leaves nothing
+  CHECK(content_of(path) == "{\"event\":\"start\",\"st");
+  history.start(3, {}, Mesh({.data_inside = 3}), "cpu", {"h0", "h1", "h1"}, {});
+  history.end("finished at step 4");
+  std::istringstream lines(content_of(path));
+  std::string line;
+  std::getline(lines, line);
+  std::getline(lines, line);
+  CHECK_THAT(line, Contains("\"step\":3") && Contains("\"hosts\":[[\"h0\",1],[\"h1\",2]]"));
+  std::getline(lines, line);
+  CHECK_THAT(line, Contains("\"how\":\"finished at step 4\""));
+  CHECK_FALSE(std::getline(lines, line));
 }
 
 TEST_CASE("a table of another version, and half a row, are not continued", "[records]") {
