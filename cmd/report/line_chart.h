@@ -32,7 +32,7 @@ struct LineChart {
   [[nodiscard]] std::string html() const;
 };
 
-/// The smallest and the largest of pieces of a series, and their means; at most `most` pieces.
+/// A series in pieces, with the smallest value, the largest and the mean of each.
 struct ReducedSeries {
   std::vector<double> x;     ///< of the middle of each piece
   std::vector<double> mean;  ///< of finite values
@@ -43,10 +43,10 @@ ReducedSeries in_pieces(const std::vector<double>& x,
                         const std::vector<double>& y,
                         std::size_t most);
 
-/// The mean of each value and its neighbours, a fortieth of all; of fewer towards the ends.
+/// Returns the mean of each value and its neighbours: a fortieth of all, fewer towards the ends.
 std::vector<double> smoothed(const std::vector<double>& values);
 
-/// Round numbers in a range, some three to seven of them.
+/// Returns round numbers in a range, some three to seven of them.
 std::vector<double> round_ticks(double low, double high);
 /// "1.25M", "300", "0.02", "1e-05".
 std::string short_number(double value);

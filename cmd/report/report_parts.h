@@ -1,4 +1,5 @@
-// The parts of a report, each a piece of HTML; empty where there is nothing to show.
+// The parts of a report. Each function returns a piece of HTML, empty where there is nothing to
+// show.
 #pragma once
 
 #include <string>
@@ -8,29 +9,30 @@
 
 namespace dstrain {
 
-/// What each run is and how it does, a column a run.
+/// Shows what each run is and how it does, in a column of its own.
 std::string overview_part(const ReportedRuns& runs);
-/// Loss, rate, speed, memory and so on over steps.
+/// Draws loss, rate, speed, memory and so on over steps.
 std::string curves_part(const ReportedRuns& runs);
-/// Where the time of each run went, as rank 0's phases have it.
+/// Shows where the time of each run went, as rank 0's phases have it.
 std::string time_part(const ReportedRuns& runs);
-/// The memory of every rank and the load of every expert at the last step that has them.
+/// Draws the memory of every rank and the load of every expert at the last step that has them.
 std::string ranks_part(const ReportedRuns& runs);
-/// When each run was started, on what, and how that ended.
+/// Lists when each run was started, on what, and how that ended.
 std::string starts_part(const ReportedRuns& runs);
-/// The values of configs and where they come from; those that differ first.
+/// Lists the values of configs and where they come from, those that differ first.
 std::string config_part(const ReportedRuns& runs);
 
-// What several parts need.
+// Several parts need these.
 
-/// The class of a run's colour, and a patch of it.
+/// Return the class of a run's colour, and a patch of it.
 std::string run_class(std::size_t index);
 std::string swatch(std::size_t index);
 /// "16 ranks, 2 pipeline, 4 data, 2 tensor; ZeRO stage 1".
 std::string layout_text(const RunStart& start);
-/// A column as doubles; "memory_bytes.expected" is what is planned with what is expected beside it.
+/// Returns a column as doubles; "memory_bytes.expected" is what is planned with what is expected
+/// beside it.
 std::vector<double> values_of(const MetricsColumns& metrics, const std::string& path);
-/// Of the finite values of a column.
+/// Returns the sum of a column's finite values.
 double sum_of(const std::vector<float>& column);
 
 }  // namespace dstrain

@@ -16,9 +16,10 @@ std::string starts_part(const ReportedRuns& runs) {
       const bool is_last = k + 1 == run.starts.size();
       std::string end = start.end;
       if (end.empty()) {
-        end = is_last && run_word(run) == "running"
-                  ? "is running"
-                  : "ended without a word: killed, or its machine failed";
+        const std::string word = is_last ? run_word(run) : "";
+        end = word == "running"   ? "is running"
+              : word == "unknown" ? "unknown: its host was not asked"
+                                  : "ended without a word: killed, or its machine failed";
       }
       rows += fmt::format(
           "<tr><td>{}{}</td><td class=\"time\">{}</td><td "

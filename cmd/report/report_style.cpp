@@ -42,7 +42,7 @@ code{font:13px ui-monospace,'SF Mono',Menlo,Consolas,'DejaVu Sans Mono',monospac
 .pointer{display:none;stroke:var(--rule);stroke-dasharray:3 3}
 @media (max-width:560px){svg text{font-size:17px}}
 summary{cursor:pointer;font-weight:600;margin:8px 0}
-@media print{:root{--page:#fff}main{max-width:none;padding:0}.charts{grid-template-columns:1fr 1fr}figure,.card,tr{break-inside:avoid}.key input{display:none}body{font-size:12px}details:not([open])>*{display:none}}
+@media print{:root{--page:#fff}main{max-width:none;padding:0}.charts{grid-template-columns:1fr 1fr}figure,.card,tr{break-inside:avoid}.card.scroll{break-inside:auto;overflow:visible}h2{break-after:avoid}table{table-layout:fixed;overflow-wrap:anywhere}td:first-child code,.time{white-space:normal}.key input{display:none}body{font-size:12px}details:not([open])>*{display:none}}
 )";
 }
 

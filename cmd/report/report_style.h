@@ -1,5 +1,5 @@
-// What every report has: the style sheet, for light and dark screens, phones and paper, and the
-// script that shows values under the pointer and hides runs.
+// Every report has the same style sheet, for light and dark screens, phones and paper, and the same
+// script, which shows values under the pointer and hides runs.
 #pragma once
 
 #include <string_view>

@@ -47,7 +47,7 @@ class LineReader {
     return true;
   }
 
-  // What nlohmann's parser calls.
+  // nlohmann's parser calls the following.
   bool null() { return true; }
   bool boolean(bool value) { return number(value ? 1.0 : 0.0); }
   bool number_integer(std::int64_t value) { return integer(value); }

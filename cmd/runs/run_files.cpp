@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include "engine/base/file_descriptor.h"
-#include "engine/train/records/run_history.h"
 
 namespace dstrain {
 namespace {
@@ -30,22 +29,6 @@ std::string tail_of(const fs::path& path, off_t most) {
   const ssize_t count = ::pread(file.get(), text.data(), text.size(), begin);
   text.resize(count < 0 ? 0 : static_cast<std::size_t>(count));
   return text;
-}
-
-/// Calls `visit` with whole lines of steps, the last one first, until it returns false or the part
-/// of the file that was read ends.
-template <typename Visit>
-void for_each_line_backwards(const fs::path& path, off_t most_bytes, const Visit& visit) {
-  const std::string text = tail_of(path, most_bytes);
-  for (std::size_t end = text.rfind('\n'); end != std::string::npos && end > 0;) {
-    const std::size_t before = text.rfind('\n', end - 1);
-    const std::size_t begin = before == std::string::npos ? 0 : before + 1;
-    auto line = Json::parse(text.substr(begin, end - begin), nullptr, /*allow_exceptions=*/false);
-    const bool is_step =
-        line.is_object() && line.contains("step") && line["step"].is_number_integer();
-    if (is_step && !visit(std::move(line))) return;
-    end = before;
-  }
 }
 
 template <typename T>
@@ -120,29 +103,34 @@ OrderedJson read_resolved_config(const fs::path& folder) {
   return config.is_object() ? config : OrderedJson();
 }
 
+void visit_step_lines(const fs::path& path,
+                      std::int64_t most_bytes,
+                      const std::function<bool(const Json& line)>& visit) {
+  const std::string text = tail_of(path, most_bytes);
+  for (std::size_t end = text.rfind('\n'); end != std::string::npos && end > 0;) {
+    const std::size_t before = text.rfind('\n', end - 1);
+    const std::size_t begin = before == std::string::npos ? 0 : before + 1;
+    const auto line =
+        Json::parse(text.substr(begin, end - begin), nullptr, /*allow_exceptions=*/false);
+    const bool is_step =
+        line.is_object() && line.contains("step") && line["step"].is_number_integer();
+    if (is_step && !visit(line)) return;
+    end = before;
+  }
+}
+
 Json last_step_line(const fs::path& path) {
   Json last;
-  for_each_line_backwards(path, kTailBytes, [&](Json line) {
-    last = std::move(line);
+  visit_step_lines(path, kTailBytes, [&](const Json& line) {
+    last = line;
     return false;
   });
   return last;
 }
 
-std::vector<Json> last_step_lines(const fs::path& path, std::int64_t most) {
-  constexpr off_t kBytesOfLine = 4096;  // more than a line of metrics has
-  std::vector<Json> lines;
-  for_each_line_backwards(path, std::max<off_t>(kTailBytes, most * kBytesOfLine), [&](Json line) {
-    lines.push_back(std::move(line));
-    return std::ssize(lines) < most;
-  });
-  std::reverse(lines.begin(), lines.end());
-  return lines;
-}
-
 std::optional<double> last_number(const fs::path& path, const std::string& name) {
   std::optional<double> number;
-  for_each_line_backwards(path, kTailBytes, [&](const Json& line) {
+  visit_step_lines(path, kTailBytes, [&](const Json& line) {
     number = number_at(line, name);
     return !number;
   });
@@ -159,6 +147,7 @@ std::optional<double> number_at(const Json& line, const std::string& path) {
     value = &*found;
     begin = dot + 1;
   }
+  if (value->is_boolean()) return value->get<bool>() ? 1.0 : 0.0;
   return value->is_number() ? std::optional(value->get<double>()) : std::nullopt;
 }
 

@@ -1,10 +1,11 @@
-// What the files in a run's folder say, whoever wrote them and whatever is left of them. Nothing in
+// Reads the files in a run's folder, whoever wrote them and whatever is left of them. Nothing in
 // the folder is changed.
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -13,10 +14,13 @@
 
 #include <nlohmann/json.hpp>
 
+#include "engine/checkpoint/owner/owner_record.h"
+#include "engine/train/records/run_history.h"
+
 namespace dstrain {
 
 /// A folder that has one of these is a run's.
-inline constexpr std::array kRunFiles = {"owner.json", "last-run.json", "history.jsonl",
+inline constexpr std::array kRunFiles = {kOwnerFile, kLastRunFile, RunHistory::kFile,
                                          "metrics.jsonl"};
 
 /// A start of the run, and how it ended (history.jsonl).
@@ -43,15 +47,18 @@ nlohmann::ordered_json read_resolved_config(const std::filesystem::path& folder)
 /// The last whole line of a file of lines, each of a step; null where there is none.
 nlohmann::json last_step_line(const std::filesystem::path& path);
 
-/// The last whole lines, at most `most`, in the order of the file. A million of them is as many as
-/// are read.
-std::vector<nlohmann::json> last_step_lines(const std::filesystem::path& path, std::int64_t most);
+/// Calls `visit` with the whole lines of such a file, the last one first, until it returns false.
+/// Of a file of more than `most_bytes` only the end is read.
+void visit_step_lines(const std::filesystem::path& path,
+                      std::int64_t most_bytes,
+                      const std::function<bool(const nlohmann::json& line)>& visit);
 
 /// The last number of that name in the lines at the end of such a file; none where it is in none of
 /// them.
 std::optional<double> last_number(const std::filesystem::path& path, const std::string& name);
 
-/// Numbers of the config or of a line: the one at a dotted path; none where it is not a number.
+/// Returns the number at a dotted path of a config or of a line, 1 or 0 where it says true or
+/// false; none where it is something else.
 std::optional<double> number_at(const nlohmann::json& line, const std::string& path);
 
 }  // namespace dstrain

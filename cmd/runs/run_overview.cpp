@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <system_error>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -95,10 +96,18 @@ std::string last_word(const RunOverview& run) {
 std::vector<fs::path> find_runs(const fs::path& folder) {
   std::vector<fs::path> runs;
   add_runs(folder, kDepth, runs);
-  std::sort(runs.begin(), runs.end());
-  std::stable_sort(runs.begin(), runs.end(), [](const fs::path& a, const fs::path& b) {
-    return last_change(a) > last_change(b);
+  std::vector<std::pair<fs::file_time_type, fs::path>> changes;
+  for (fs::path& run : runs) {
+    const fs::file_time_type change = last_change(run);
+    changes.emplace_back(change, std::move(run));
+  }
+  std::sort(changes.begin(), changes.end(), [](const auto& one, const auto& other) {
+    return one.first != other.first ? one.first > other.first : one.second < other.second;
   });
+  runs.clear();
+  for (auto& [change, run] : changes) {
+    runs.push_back(std::move(run));
+  }
   return runs;
 }
 

@@ -1,5 +1,5 @@
 // RunOverview: a run in a few words: whether it runs, how far it is, how it does. The list of runs,
-// the page that follows one, and reports begin with it.
+// reports and `dstrain why` begin with it.
 #pragma once
 
 #include <chrono>

@@ -1,16 +1,15 @@
 #include "cmd/why/findings.h"
 
 #include <algorithm>
-#include <cmath>
-#include <exception>
 #include <map>
 #include <numeric>
+#include <optional>
 #include <set>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "engine/base/amount_text.h"
+#include "engine/plan/mesh.h"
 
 namespace dstrain {
 namespace {
@@ -26,9 +25,8 @@ double number(const RunOverview& run, const std::string& path, double otherwise)
   return number_at(run.config, path).value_or(otherwise);
 }
 
-bool is_true(const RunOverview& run, const std::string& block, const std::string& key) {
-  return run.config.is_object() && run.config.contains(block) &&
-         run.config[block].value(key, false);
+bool is_true(const RunOverview& run, const std::string& path) {
+  return number(run, path, 0.0) != 0.0;
 }
 
 int degree(const RunOverview& run, const char* axis) {
@@ -36,9 +34,14 @@ int degree(const RunOverview& run, const char* axis) {
   return std::max(1, static_cast<int>(number_at(run.starts.back().layout, axis).value_or(1.0)));
 }
 
-/// The pipeline stage of a rank: pipeline is the slowest axis.
-std::size_t stage_of(std::size_t rank, std::size_t ranks, std::size_t stages) {
-  return rank * stages / ranks;
+/// The places of the ranks at the last start; none where its layout has not that many. How data and
+/// context ranks are divided further makes no difference to who is in a group with whom.
+std::optional<Mesh> mesh_of(const RunOverview& run, std::size_t ranks) {
+  const Mesh mesh({.pipeline = degree(run, "pipeline"),
+                   .data_inside = degree(run, "data"),
+                   .context_ring = degree(run, "context"),
+                   .tensor = degree(run, "tensor")});
+  return mesh.world_size() == static_cast<int>(ranks) ? std::optional(mesh) : std::nullopt;
 }
 
 std::string hosts_of(const RunOverview& run, const std::vector<int>& ranks) {
@@ -52,61 +55,30 @@ std::string hosts_of(const RunOverview& run, const std::vector<int>& ranks) {
   return fmt::format(" on {}", fmt::join(hosts, " and "));
 }
 
-/// The groups of ranks that differ along one axis only, as the layout of a start has them.
-std::vector<std::vector<int>> groups_of(const RunOverview& run, WaitFor whom, int ranks) {
-  const int tensor = degree(run, "tensor");
-  const int context = degree(run, "context");
-  const int pipeline = degree(run, "pipeline");
-  const int stage = ranks / pipeline;
-  std::map<int, std::vector<int>> groups;
-  for (int rank = 0; rank < ranks; ++rank) {
-    const int at_tensor = rank % tensor;
-    const int in_stage = rank / stage;
-    switch (whom) {
-      case WaitFor::kTensor:
-        groups[rank / tensor].push_back(rank);
-        break;
-      case WaitFor::kContext:
-        groups[rank / (tensor * context) * tensor + at_tensor].push_back(rank);
-        break;
-      case WaitFor::kData:
-        groups[in_stage * tensor + at_tensor].push_back(rank);
-        break;
-      case WaitFor::kPipeline:
-      case WaitFor::kExperts:
-      case WaitFor::kAll:
-        groups[0].push_back(rank);
-        break;
-    }
-  }
-  std::vector<std::vector<int>> list;
-  for (auto& [first, members] : groups) {
-    list.push_back(std::move(members));
-  }
-  return list;
-}
-
-/// The group whose transfers take longest, and how much longer than in the median group; none
-/// where there is one group only.
+/// Names the group whose transfers take clearly longer than those of the median group; empty where
+/// there is none.
 std::string slowest_group(const RunOverview& run, WaitFor whom, const RankSeconds& seconds) {
   const auto waits = seconds.waiting_for.find(std::string(name_of(whom)));
   if (waits == seconds.waiting_for.end()) return "";
-  const auto groups = groups_of(run, whom, static_cast<int>(waits->second.size()));
-  if (groups.size() < 2) return "";
-  std::vector<double> least;
-  for (const std::vector<int>& members : groups) {
-    double wait = waits->second[static_cast<std::size_t>(members.front())];
-    for (const int rank : members) {
-      wait = std::min(wait, waits->second[static_cast<std::size_t>(rank)]);
-    }
-    least.push_back(wait);
+  const std::vector<double>& wait = waits->second;
+  const std::optional<Mesh> mesh = mesh_of(run, wait.size());
+  if (!mesh) return "";
+  std::map<int, double> least;  // of each group, by its first rank
+  for (int rank = 0; rank < mesh->world_size(); ++rank) {
+    const double own = wait[static_cast<std::size_t>(rank)];
+    const auto [group, is_new] = least.emplace(mesh->first(axes_of(whom), rank), own);
+    group->second = std::min(group->second, own);
   }
-  const auto most = std::max_element(least.begin(), least.end());
-  std::vector<double> sorted = least;
+  if (least.size() < 2) return "";
+  const auto most = std::max_element(
+      least.begin(), least.end(),
+      [](const auto& one, const auto& other) { return one.second < other.second; });
+  std::vector<double> sorted;
+  for (const auto& [first, seconds_of_group] : least)
+    sorted.push_back(seconds_of_group);
   std::sort(sorted.begin(), sorted.end());
-  const double median = sorted[(sorted.size() - 1) / 2];
-  if (*most < (1.0 + kSlower) * median) return "";
-  const std::vector<int>& members = groups[static_cast<std::size_t>(most - least.begin())];
+  if (most->second < (1.0 + kSlower) * sorted[(sorted.size() - 1) / 2]) return "";
+  const std::vector<int> members = mesh->members(axes_of(whom), most->first);
   return fmt::format("; it takes longest among ranks {}{}", fmt::join(members, ", "),
                      hosts_of(run, members));
 }
@@ -174,7 +146,7 @@ void add_data_parallel(const RunOverview& run,
                   .share = share,
                   .advice = {}};
   const auto prefetch = number_at(run.config, "zero_optimization.stage3_prefetch_bucket_size");
-  if (!is_true(run, "zero_optimization", "overlap_comm")) {
+  if (!is_true(run, "zero_optimization.overlap_comm")) {
     finding.advice = "Let them travel while blocks compute";
     finding.sets = {"zero_optimization.overlap_comm=true"};
     finding.gain = std::min(share, 0.7 * compute);
@@ -244,26 +216,24 @@ void add_within_layers(const RunOverview& run,
   findings.push_back(std::move(finding));
 }
 
-/// The stage that computes longest, where it takes longer than the others.
-std::string uneven_stages(const RankSeconds& ranks, int stages, double& excess) {
-  if (ranks.computing.empty()) return "";
-  std::vector<double> seconds(static_cast<std::size_t>(stages), 0.0);
-  std::vector<double> counts(static_cast<std::size_t>(stages), 0.0);
-  for (std::size_t rank = 0; rank < ranks.computing.size(); ++rank) {
-    const std::size_t stage =
-        stage_of(rank, ranks.computing.size(), static_cast<std::size_t>(stages));
-    seconds[stage] += ranks.computing[rank];
-    counts[stage] += 1.0;
+/// The stage whose ranks compute longest, and by which share longer than the mean of all.
+struct LongestStage {
+  int stage = 0;
+  double excess = 0.0;
+};
+LongestStage longest_stage(const RunOverview& run, const RankSeconds& ranks) {
+  const std::optional<Mesh> mesh = mesh_of(run, ranks.computing.size());
+  if (!mesh) return {};
+  const int stages = mesh->degree(Axis::kPipeline);
+  std::vector<double> seconds(static_cast<std::size_t>(stages), 0.0);  // of all ranks of a stage
+  for (int rank = 0; rank < mesh->world_size(); ++rank) {
+    seconds[static_cast<std::size_t>(mesh->index(Axis::kPipeline, rank))] +=
+        ranks.computing[static_cast<std::size_t>(rank)];
   }
-  for (std::size_t stage = 0; stage < seconds.size(); ++stage) {
-    seconds[stage] /= std::max(1.0, counts[stage]);
-  }
-  const double mean =
-      std::accumulate(seconds.begin(), seconds.end(), 0.0) / static_cast<double>(stages);
+  const double mean = std::accumulate(seconds.begin(), seconds.end(), 0.0) / stages;
   const auto most = std::max_element(seconds.begin(), seconds.end());
-  excess = mean > 0.0 ? *most / mean - 1.0 : 0.0;
-  return fmt::format("stage {} computes {:.0f} % longer than the mean of the stages",
-                     most - seconds.begin(), percent(excess));
+  return {.stage = static_cast<int>(most - seconds.begin()),
+          .excess = mean > 0.0 ? *most / mean - 1.0 : 0.0};
 }
 
 void add_pipeline(const RunOverview& run,
@@ -273,12 +243,13 @@ void add_pipeline(const RunOverview& run,
   const int stages = degree(run, "pipeline");
   const double share = account.pipeline / account.wall;
   const double idle = planned_idle_share(run);
-  double excess = 0.0;
-  const std::string uneven = uneven_stages(ranks, stages, excess);
-  if (excess >= kSlower) {
-    const bool chosen =
-        run.config.contains("pipeline") && run.config["pipeline"].contains("partition");
-    findings.push_back({.what = fmt::format("{}, and the other stages wait for it", uneven),
+  const LongestStage longest = longest_stage(run, ranks);
+  if (longest.excess >= kSlower) {
+    const auto pipeline = run.config.is_object() ? run.config.find("pipeline") : run.config.end();
+    const bool chosen = pipeline != run.config.end() && pipeline->contains("partition");
+    findings.push_back({.what = fmt::format("stage {} computes {:.0f} % longer than the mean of "
+                                            "the stages, and the others wait for it",
+                                            longest.stage, percent(longest.excess)),
                         .share = share,
                         .advice = chosen ? "Let dstrain divide the blocks" : "Give it fewer blocks",
                         .sets = chosen ? std::vector<std::string>{"pipeline.partition=null"}
@@ -316,7 +287,7 @@ void add_saves(const RunOverview& run, const StepAccount& account, std::vector<F
                   .advice = {},
                   .gain = share};
   const auto interval = static_cast<std::int64_t>(number(run, "checkpoint.interval", 0));
-  if (!is_true(run, "checkpoint", "async")) {
+  if (!is_true(run, "checkpoint.async")) {
     finding.advice = "Write them beside the steps, from a copy in host memory";
     finding.sets = {"checkpoint.async=true"};
   } else {

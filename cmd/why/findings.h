@@ -18,7 +18,8 @@ struct Finding {
   double gain = 0.0;                ///< the share of the wall time that they would save, at most
 };
 
-/// What costs a thirtieth of the wall time or more.
+/// Returns everything that costs a thirtieth of the wall time or more. Ranks, groups and stages are
+/// those of the last line of ranks.jsonl.
 std::vector<Finding> findings_of(const RunOverview& run,
                                  const StepAccount& account,
                                  const RankSeconds& ranks);
@@ -26,7 +27,7 @@ std::vector<Finding> findings_of(const RunOverview& run,
 /// "rank 3 on h1", as far as the run's last start says on which host.
 std::string rank_name(const RunOverview& run, int rank);
 
-/// The idle share of a step that the schedule has by itself; 0 without a pipeline.
+/// Returns the idle share of a step that the schedule has by itself; 0 without a pipeline.
 double planned_idle_share(const RunOverview& run);
 
 }  // namespace dstrain

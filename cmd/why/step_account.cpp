@@ -38,18 +38,6 @@ void add_line(const Json& line, StepAccount& account) {
   account.checkpoint += or_zero(line, "checkpoint_seconds");
 }
 
-/// Finds the rank that was slowest in most of the steps.
-void find_slowest(const std::vector<Json>& lines, StepAccount& account) {
-  std::map<int, double> slower_by;
-  for (const Json& line : lines) {
-    const int rank = static_cast<int>(or_zero(line, "time_split.slowest_rank"));
-    ++account.slowest[rank];
-    slower_by[rank] += or_zero(line, "time_split.slower_by");
-  }
-  const int rank = account.slowest_rank();
-  account.slower_by = slower_by[rank] / account.slowest[rank];
-}
-
 }  // namespace
 
 double StepAccount::unexplained() const {
@@ -59,36 +47,52 @@ double StepAccount::unexplained() const {
 }
 
 int StepAccount::slowest_rank() const {
-  const auto most = std::max_element(
-      slowest.begin(), slowest.end(),
-      [](const auto& one, const auto& other) { return one.second < other.second; });
-  return most == slowest.end() ? -1 : most->first;
+  return std::max_element(
+             slowest.begin(), slowest.end(),
+             [](const auto& one, const auto& other) { return one.second < other.second; })
+      ->first;
 }
 
 StepAccount account_of(const std::filesystem::path& folder, std::int64_t most) {
-  std::vector<Json> lines = last_step_lines(folder / "metrics.jsonl", most + 1);
-  if (lines.size() < 2 || !lines.back().contains("time_split")) {
-    throw ConfigError(fmt::format(
-        "{} has no two steps that say where their time went: a run writes \"time_split\" where "
-        "its ranks are processes, from its first step on",
-        (folder / "metrics.jsonl").string()));
-  }
+  constexpr std::int64_t kBytesOfLine = 4096;  // more than a line of metrics has
+  const std::filesystem::path path = folder / "metrics.jsonl";
   StepAccount account;
-  // From the end of the line before to the end of the last; a start lies between none of them.
-  double before = seconds_of(text_at(lines.front(), "time"));
-  lines.erase(lines.begin());
-  account.first_step = lines.front()["step"].get<std::int64_t>();
-  account.last_step = lines.back()["step"].get<std::int64_t>();
-  const double end = seconds_of(text_at(lines.back(), "time"));
+  std::int64_t lines = 0;
   double steps = 0.0;
-  for (const Json& line : lines) {
-    add_line(line, account);
-    steps += or_zero(line, "step_seconds");
+  double end = 0.0;     // of the last step
+  double before = 0.0;  // when the step before the first ended
+  std::map<int, double> slower_by;
+  Json pending;  // which counts once there is one before it
+  visit_step_lines(
+      path, std::max<std::int64_t>(1 << 20, (most + 1) * kBytesOfLine), [&](const Json& line) {
+        before = seconds_of(text_at(line, "time"));
+        if (pending.is_null()) {
+          end = before;
+          account.last_step = line["step"].get<std::int64_t>();
+        } else {
+          add_line(pending, account);
+          steps += or_zero(pending, "step_seconds");
+          const int rank = static_cast<int>(or_zero(pending, "time_split.slowest_rank"));
+          ++account.slowest[rank];
+          slower_by[rank] += or_zero(pending, "time_split.slower_by");
+          account.first_step = pending["step"].get<std::int64_t>();
+          if (++lines == most) return false;
+        }
+        if (!line.contains("time_split")) return false;
+        pending = line;
+        return true;
+      });
+  if (lines == 0) {
+    throw ConfigError(
+        fmt::format("{} has no two steps that say where their time went: a run writes "
+                    "\"time_split\" where its ranks are processes, from its first step on",
+                    path.string()));
   }
   const double named = steps + account.evaluation + account.checkpoint;
   account.wall = end - before;
   if (!(account.wall >= named)) account.wall = named;  // a clock that was set, or no times
-  find_slowest(lines, account);
+  const int rank = account.slowest_rank();
+  account.slower_by = slower_by[rank] / account.slowest[rank];
   return account;
 }
 

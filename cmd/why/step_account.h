@@ -31,25 +31,26 @@ struct StepAccount {
   std::map<int, int> slowest;  ///< by rank: in how many steps it was
   double slower_by = 0.0;      ///< of the rank that was so most often, the mean of those steps
 
-  /// What no part explains; below 0 where parts overlap.
+  /// Returns the wall time that no part explains; it is below 0 where parts overlap.
   [[nodiscard]] double unexplained() const;
   [[nodiscard]] std::int64_t steps() const { return last_step - first_step + 1; }
-  /// The rank that was slowest most often; -1: none was.
+  /// Returns the rank that was slowest most often.
   [[nodiscard]] int slowest_rank() const;
 };
 
-/// The last `most` steps, fewer where there are no more. The first step of a start is left out, as
-/// far as others remain: it warms up. Throws ConfigError where no line says where its time went.
+/// Adds up the last `most` steps, fewer where there are no more. The first step of the file is left
+/// out, since nothing says when it began. Throws ConfigError where no line says where its time
+/// went.
 StepAccount account_of(const std::filesystem::path& folder, std::int64_t most);
 
-/// Seconds of a step by rank, at the last step that has them (ranks.jsonl).
+/// The seconds of each rank at the last step that has them (ranks.jsonl).
 struct RankSeconds {
   std::int64_t step = 0;
   std::vector<double> computing;
   std::vector<double> data;
   std::map<std::string, std::vector<double>> waiting_for;  ///< by name_of(WaitFor)
 };
-/// Empty where the file has none, or lists of different lengths.
+/// Returns empty lists where the file has none, or lists of different lengths.
 RankSeconds rank_seconds(const std::filesystem::path& folder);
 
 }  // namespace dstrain

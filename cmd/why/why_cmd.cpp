@@ -1,4 +1,5 @@
 // dstrain why: where the time of a run's last steps went, and what would help.
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <memory>
@@ -122,7 +123,12 @@ void print_json(const RunOverview& run,
 
 int explain(const WhyFlags& flags) {
   const RunOverview run = overview_of(flags.folder, std::chrono::milliseconds(0));
-  const StepAccount account = account_of(flags.folder, flags.steps);
+  // Steps of the last start, without its first: before that, the run was not there for a while.
+  std::int64_t steps = flags.steps;
+  if (!run.starts.empty()) {
+    steps = std::clamp<std::int64_t>(run.step() - run.starts.back().step - 1, 1, steps);
+  }
+  const StepAccount account = account_of(flags.folder, steps);
   const std::vector<Finding> findings = findings_of(run, account, rank_seconds(flags.folder));
   if (flags.json) {
     print_json(run, account, findings);

@@ -114,6 +114,26 @@ TEST_CASE("what stands in the way of training is said with the key that would he
   CHECK(data);
 }
 
+TEST_CASE("files that do not fit each other name nobody, and break nothing", "[why]") {
+  const ScratchFolder folder;
+  write_steps(folder.path(),
+              R"({"compute":0.5,"communication":{"data":0.2,"tensor":0.1},"pipeline":0.1,)"
+              R"("straggler":0.1,"slowest_rank":9,"slower_by":0.5})",
+              R"(,"checkpoint_seconds":0.1)");
+  write_start(folder.path(), R"({"data":2,"tensor":2,"pipeline":8})",
+              R"({"checkpoint":{"async":"yes"},"zero_optimization":[3],"pipeline":7})");
+  write_to(folder.path() / "ranks.jsonl",
+           R"({"step":20,"seconds":{"computing":[1,2,3],"data":[0,0,0],)"
+           R"("waiting_for":{"data":[1,2,3],"tensor":[1,2,3]}}})"
+           "\n");
+  bool names_rank = false;
+  for (const Finding& finding : findings_in(folder.path())) {
+    CHECK_THAT(finding.what, !Contains("among ranks") && !Contains("stage 0 computes"));
+    names_rank = names_rank || finding.what.starts_with("rank 9 computes");
+  }
+  CHECK(names_rank);
+}
+
 TEST_CASE("a run of an older version cannot be explained, and that is said", "[why]") {
   const ScratchFolder folder;
   write_to(folder.path() / "metrics.jsonl", "{\"step\":1}\n{\"step\":2}\n");
