@@ -9,6 +9,7 @@
 
 #include "engine/comm/block_signals.h"
 #include "kernels/core/check.h"
+#include "kernels/core/trace_range.h"
 
 namespace dstrain {
 namespace {
@@ -42,8 +43,11 @@ void BackgroundSave::start(TrainingState state,
   check(!under_way(), "step {} is to be saved while step {} is being saved", state.step, step_);
   step_ = state.step;
   const BlockSignals block;  // they are for the thread that ends a step
-  ended_ = std::async(std::launch::async, [this, state = std::move(state), tensors, keep] {
+  ended_ = std::async(std::launch::async, [this, state = std::move(state), tensors, keep,
+                                           log = TraceLog::of_this_thread()] {
     give_way_to_computation();
+    const TraceLog::Thread bound(log, "background save");
+    const TraceRange range("save", state.step);
     store_.save(state, tensors, keep, group_);
   });
 }

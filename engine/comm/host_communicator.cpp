@@ -66,6 +66,12 @@ class Slices {
   std::int64_t segment_;
 };
 
+/// A group's name for as long as this thread's trace goes on.
+std::string_view kept_name(const std::string& group) {
+  TraceLog* const log = TraceLog::of_this_thread();
+  return log == nullptr ? std::string_view{} : log->keep(group);
+}
+
 class HostCommunicator final : public Communicator {
  public:
   HostCommunicator(std::shared_ptr<PeerMesh> mesh,
@@ -74,7 +80,10 @@ class HostCommunicator final : public Communicator {
       : mesh_(std::move(mesh)),
         timeout_(timeout),
         activity_(activity),
-        activity_group_(activity == nullptr ? 0 : activity->add_group(mesh_->group().name)) {}
+        activity_group_(activity == nullptr ? 0 : activity->add_group(mesh_->group().name)),
+        name_(kept_name(mesh_->group().name)),
+        sent_(static_cast<std::size_t>(mesh_->size())),
+        received_(sent_) {}
 
   [[nodiscard]] int rank() const override { return mesh_->rank(); }
   [[nodiscard]] int size() const override { return mesh_->size(); }
@@ -84,7 +93,7 @@ class HostCommunicator final : public Communicator {
     const Call call = all_reduce_call(inout, op, purpose);
     const bool direct = inout.bytes() <= PeerMesh::kPayloadBytes &&
                         inout.bytes() * (size() - 1) <= kDirectWireBytes;
-    stream.run([=, this] {
+    in_order(stream, [=, this] {
       guarded(call, [&] { direct ? reduce_directly(call, inout) : reduce_in_slices(call, inout); });
     });
   }
@@ -92,17 +101,17 @@ class HostCommunicator final : public Communicator {
   void reduce_scatter(
       ConstTensor in, Tensor out, ReduceOp op, Purpose purpose, Stream& stream) override {
     const Call call = reduce_scatter_call(in, out, op, purpose, size());
-    stream.run([=, this] { guarded(call, [&] { scatter_reduced(call, in, out); }); });
+    in_order(stream, [=, this] { guarded(call, [&] { scatter_reduced(call, in, out); }); });
   }
 
   void all_gather(ConstTensor in, Tensor out, Purpose purpose, Stream& stream) override {
     const Call call = all_gather_call(in, out, purpose, size());
-    stream.run([=, this] { guarded(call, [&] { gather(call, in, out); }); });
+    in_order(stream, [=, this] { guarded(call, [&] { gather(call, in, out); }); });
   }
 
   void broadcast(Tensor inout, int root, Purpose purpose, Stream& stream) override {
     const Call call = broadcast_call(inout, root, purpose, size());
-    stream.run([=, this] {
+    in_order(stream, [=, this] {
       guarded(call, [&] {
         inout.bytes() <= PeerMesh::kPayloadBytes ? broadcast_flat(call, inout)
                                                  : broadcast_chain(call, inout);
@@ -117,7 +126,7 @@ class HostCommunicator final : public Communicator {
                   Purpose purpose,
                   Stream& stream) override {
     const AllToAllParts all = all_to_all_parts(in, sent, out, received, purpose, *this);
-    stream.run([this, all] {
+    in_order(stream, [this, all] {
       copy_bytes(all.kept_out.data(), all.kept_in.data(), all.kept_in.bytes());
       exchange_now(all.messages, all.call);
     });
@@ -150,6 +159,16 @@ class HostCommunicator final : public Communicator {
   }
 
  private:
+  /// Runs `work`, which says itself in a trace what it is.
+  template <typename Work>
+  static void in_order(Stream& stream, Work&& work) {
+    if (stream.is_inline()) {
+      work();
+    } else {
+      stream.enqueue(std::forward<Work>(work));
+    }
+  }
+
   // Reduces in one hop, in which each rank sends everything to all others. It is for messages whose
   // time is all latency.
   void reduce_directly(const Call& call, Tensor inout) {
@@ -353,6 +372,7 @@ class HostCommunicator final : public Communicator {
     }
     guarded(whole, [&] {
       const std::int64_t segment = mesh_->segment_bytes();
+      if (what.op == Op::kExchange) number_messages(messages, P2p::Kind::kSend);
       std::vector<PeerMesh::Outgoing> out;
       std::vector<PeerMesh::Incoming> in;
       out.reserve(messages.size());
@@ -393,7 +413,29 @@ class HostCommunicator final : public Communicator {
         outgoing.finish();
       }
       mesh_->finish_heads();
+      if (what.op == Op::kExchange) number_messages(messages, P2p::Kind::kReceive);
     });
+  }
+
+  /// Counts the messages of one direction, by which a trace joins both ends of each.
+  void number_messages(std::span<const P2p> messages, P2p::Kind kind) {
+    TraceLog* const log = TraceLog::recording();
+    const bool sends = kind == P2p::Kind::kSend;
+    for (const P2p& message : messages) {
+      if (message.kind != kind) continue;
+      const auto peer = static_cast<std::size_t>(message.peer);
+      const std::int64_t number = (sends ? sent_ : received_)[peer]++;
+      if (log == nullptr) continue;
+      const std::int64_t now = TraceLog::now();
+      log->add({.kind = sends ? TraceKind::kSent : TraceKind::kReceived,
+                .name = sends ? "send" : "receive",
+                .begin_ns = now,
+                .end_ns = now,
+                .number = number,
+                .bytes = message.tensor.bytes(),
+                .group = name_,
+                .peer = mesh_->group().members[peer]});
+    }
   }
 
   // Runs one operation of this group at a time. Any failure ends the group for all members.
@@ -401,6 +443,12 @@ class HostCommunicator final : public Communicator {
   void guarded(const Call& call, Work&& work) {
     const std::lock_guard lock(mutex_);
     const CollectiveScope told(activity_, activity_group_, call.op, call.purpose);
+    const TraceSpan span({.kind = TraceKind::kCollective,
+                          .name = name_of(call.op),
+                          .bytes = call.bytes(),
+                          .group = name_,
+                          .purpose = name_of(call.purpose),
+                          .ranks = size()});
     const Clock::time_point start = Clock::now();
     try {
       if (aborted_) {
@@ -440,6 +488,10 @@ class HostCommunicator final : public Communicator {
   const std::chrono::milliseconds timeout_;
   ActivityRecorder* const activity_;
   const int activity_group_;
+  const std::string_view name_;  ///< in traces
+  /// Messages of exchanges so far, by peer.
+  std::vector<std::int64_t> sent_;
+  std::vector<std::int64_t> received_;
   std::mutex mutex_;
   std::atomic<bool> aborted_{false};
   std::vector<const void*> inputs_;

@@ -23,6 +23,7 @@
 #include "engine/config/recompute_config.h"
 #include "engine/config/scheduler_config.h"
 #include "engine/config/sequence_ramp.h"
+#include "engine/config/trace_config.h"
 #include "kernels/attention_kernels.h"
 
 namespace dstrain {
@@ -73,6 +74,7 @@ struct TrainingConfig {
   /// Steps between comparisons of the ranks' copies of parameters, masters and moments; 0: never.
   /// Absent: as often as takes a thousandth of the time, measured as the run goes.
   std::optional<std::int64_t> replica_check_interval;
+  TraceConfig trace;
 
   bool operator==(const TrainingConfig&) const = default;
 };

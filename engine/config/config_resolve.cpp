@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "engine/base/amount_text.h"
 #include "engine/config/config_keys.h"
 #include "engine/config/config_values.h"
 #include "engine/config/json_text.h"
@@ -250,6 +251,14 @@ void resolve_config(LoadedConfig& loaded,
     loaded.notices.push_back(
         fmt::format("gradient_clipping: {}, DeepSpeed 0.19's default (0, off, in older releases)",
                     loaded.config.gradient_clipping));
+  }
+  // Only a warning: a run that restarts on fewer ranks still has to go on.
+  const std::vector<NumberSpan>& traced = loaded.config.training.trace.ranks;
+  if (!traced.empty() && traced.back().last >= world_size) {
+    loaded.warnings.push_back(fmt::format(
+        "training.trace.ranks is \"{}\", and the {} are numbered from 0: those that are not there "
+        "are left out",
+        to_text(traced), counted(world_size, "rank")));
   }
   loaded.values = list_values(loaded.config, origins);
 }

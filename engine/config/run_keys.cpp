@@ -188,6 +188,52 @@ Key matmul_algorithms() {
   return key;
 }
 
+Key trace_spans(const std::string& name, std::vector<NumberSpan> TraceConfig::*member) {
+  Key key{.path = "training.trace." + name, .kind = KeyKind::kAny};
+  key.shape =
+      R"({"anyOf": [{"type": "integer", "minimum": 0}, {"type": "string", "minLength": 1}]})";
+  key.set = [member, path = key.path](ConfigDraft& draft, const JsonNode& node) {
+    std::vector<NumberSpan>& spans = draft.config.training.trace.*member;
+    const bool is_ranks = member == &TraceConfig::ranks;
+    if (is_ranks && node.is_text("all")) {
+      spans.clear();
+      return;
+    }
+    std::optional<std::vector<NumberSpan>> read;
+    if (node.is(JsonNode::Kind::kString)) read = parse_spans(node.text);
+    if (node.integer && *node.integer >= 0) read = {{*node.integer, *node.integer}};
+    if (!read) {
+      throw_config_error(
+          node.where, path,
+          fmt::format("must be {}, ascending; found {}",
+                      is_ranks ? "\"all\", or numbers of ranks such as \"0,8-15\""
+                               : "numbers of steps such as \"20-24\" or \"20-24,1000\"",
+                      node.describe()));
+    }
+    for (const NumberSpan& span : *read) {
+      if (!is_ranks && span.first == 0) {
+        throw_config_error(node.where, path, "begins with step 0, and the first step is 1");
+      }
+      if (!is_ranks && span.last - span.first >= TraceConfig::kMostSteps) {
+        throw_config_error(
+            node.where, path,
+            fmt::format("{} are {} steps in a row, and a trace has at most {}", to_text({span}),
+                        span.last - span.first + 1, TraceConfig::kMostSteps));
+      }
+    }
+    spans = *read;
+  };
+  key.get = [member](const Config& c) -> std::string {
+    const std::vector<NumberSpan>& spans = c.training.trace.*member;
+    if (!spans.empty()) return json_quote(to_text(spans));
+    return member == &TraceConfig::ranks ? json_quote("all") : "";
+  };
+  key.note = member == &TraceConfig::ranks
+                 ? "the ranks that training.trace.steps is about"
+                 : "the steps of which <output_dir>/traces gets a timeline of all that ranks do";
+  return null_is_default(key);
+}
+
 }  // namespace
 
 std::vector<Key> run_keys() {
@@ -248,6 +294,9 @@ std::vector<Key> run_keys() {
           auto_is_default(kTraining.field("max_consecutive_skips", between(1, kMostSteps),
                                           &TrainingConfig::max_consecutive_skips))),
       replica_check_interval(steps),
+      trace_spans("steps", &TraceConfig::steps),
+      only_for(trace_spans("ranks", &TraceConfig::ranks), "training.trace.steps",
+               [](const Config& c) { return !c.training.trace.steps.empty(); }),
       kCheckpoint.field("interval", steps, &CheckpointConfig::interval),
       kCheckpoint.field("keep", between(1, kMostSteps), &CheckpointConfig::keep),
       resume(),

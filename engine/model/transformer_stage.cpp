@@ -9,8 +9,8 @@ namespace dstrain {
 namespace {
 
 /// "blocks.3", for profilers.
-const char* name_of_unit(const LayerContext& context, int unit) {
-  return context.blueprint.units()[static_cast<std::size_t>(unit)].name.c_str();
+const std::string& name_of_unit(const LayerContext& context, int unit) {
+  return context.blueprint.units()[static_cast<std::size_t>(unit)].name;
 }
 
 /// Enqueues `work`, that of a block, directly or as a graph of what it enqueued before. Ranks that

@@ -281,6 +281,7 @@ class Engine::StepChunks final : public Chunks {
     slots_together_.clear();
     for (int k = micro_batch; k < micro_batch + together; ++k) {
       const PhaseTimer timer(times_.data);
+      const TraceRange range("load", k);
       slots_together_.push_back(slots_.slot_of(chunk, k));
       load(plan().batch.first_sample(start_sample_, k), plan().batch.micro_batch,
            BatchUse::kTraining, stage, slots_together_.back());

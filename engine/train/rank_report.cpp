@@ -11,6 +11,9 @@ namespace {
 constexpr auto kFields = static_cast<std::size_t>(kRankReportNumbers);
 using Fields = std::array<double, kFields>;
 constexpr std::size_t kFirstWait = kFields - kWaitsFor;
+// Two answers in one number.
+constexpr int kSaveHasEnded = 1;
+constexpr int kTraceAsked = 2;
 constexpr double kAbsent = std::numeric_limits<double>::quiet_NaN();
 
 /// Bytes below 2^53 are exact in a double.
@@ -19,7 +22,8 @@ Fields to_fields(const RankReport& report) {
   const RankMemory& memory = report.memory;
   Fields fields = {report.loss_sum,
                    static_cast<double>(report.signal),
-                   report.save_has_ended ? 1.0 : 0.0,
+                   static_cast<double>((report.save_has_ended ? kSaveHasEnded : 0) +
+                                       (report.trace_asked ? kTraceAsked : 0)),
                    static_cast<double>(memory.planned_bytes),
                    static_cast<double>(memory.overhead_bytes),
                    static_cast<double>(memory.measured_bytes),
@@ -49,7 +53,8 @@ RankReport from_fields(const double* fields) {
   };
   RankReport report{.loss_sum = fields[0],
                     .signal = static_cast<int>(fields[1]),
-                    .save_has_ended = fields[2] > 0.0,
+                    .save_has_ended = (static_cast<int>(fields[2]) & kSaveHasEnded) != 0,
+                    .trace_asked = (static_cast<int>(fields[2]) & kTraceAsked) != 0,
                     .memory = {.planned_bytes = bytes(3),
                                .overhead_bytes = bytes(4),
                                .measured_bytes = bytes(5),

@@ -15,6 +15,7 @@ struct RankReport {
   double loss_sum = 0.0;        ///< nats, over this rank's tokens
   int signal = 0;               ///< that asks it to stop; 0: none
   bool save_has_ended = false;  ///< the one under way
+  bool trace_asked = false;     ///< somebody wants one of the steps to come
   RankMemory memory;
   RankTime time;                         ///< of the step
   std::optional<DeviceReadings> device;  ///< of a device that is not the host

@@ -1,6 +1,9 @@
 #include "engine/train/run_outline.h"
 
 #include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
 
 #include "engine/config/arch/model_counts.h"
 #include "engine/config/zero_stage.h"
@@ -78,6 +81,19 @@ nlohmann::ordered_json layout_json(const Mesh& mesh, const Config& config) {
           {"tensor", mesh.degree(Axis::kTensor)},
           {"sequence_parallel", tensor.size > 1 && tensor.sequence_parallel},
           {"zero_stage", config.zero.stage}};
+}
+
+std::string place_of_rank(const Mesh& mesh, int rank) {
+  std::string place;
+  for (const auto& [axes, name] : {std::pair{AxisSet(Axis::kPipeline), "pipeline"},
+                                   {kDataAxes, "data"},
+                                   {kContextAxes, "context"},
+                                   {AxisSet(Axis::kExpert), "experts"},
+                                   {AxisSet(Axis::kTensor), "tensor"}}) {
+    if (mesh.degree(axes) == 1) continue;
+    place += fmt::format("{}{} {}", place.empty() ? "" : ", ", name, mesh.index(axes, rank));
+  }
+  return place;
 }
 
 }  // namespace dstrain

@@ -46,4 +46,7 @@ RunOutline outline_run(const Config& config, int world_size);
 /// The degrees of the layout, for scripts: {"pipeline": 2, "data": 4, …, "zero_stage": 1}.
 nlohmann::ordered_json layout_json(const Mesh& mesh, const Config& config);
 
+/// Where a rank stands along the axes that divide the run: "data 1, tensor 0". Empty: none does.
+std::string place_of_rank(const Mesh& mesh, int rank);
+
 }  // namespace dstrain

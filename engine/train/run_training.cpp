@@ -20,12 +20,15 @@
 #include "engine/train/rank_device.h"
 #include "engine/train/records/run_history.h"
 #include "engine/train/trainer.h"
+#include "kernels/core/trace_log.h"
 
 namespace dstrain {
 
 TrainResult run_training(const LoadedConfig& config,
                          Rendezvous& rendezvous,
                          const TrainOptions& options) {
+  TraceLog log;  // before all that is traced
+  const TraceLog::Thread bound(&log, "compute");
   const int threads = options.threads > 0 ? options.threads : num_usable_cores();
   RunPlan planned = make_run_plan(config.config, rendezvous.world_size(), rendezvous.world_rank());
   RankDevice device = make_rank_device(config.config, planned, threads, rendezvous, options);

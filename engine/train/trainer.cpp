@@ -18,6 +18,7 @@
 #include "engine/config/config_error.h"
 #include "engine/train/accelerators.h"
 #include "engine/train/evaluation.h"
+#include "engine/train/host_name.h"
 #include "engine/train/initial_weights.h"
 #include "engine/train/observers/activity_teller.h"
 #include "engine/train/observers/end_report.h"
@@ -28,7 +29,9 @@
 #include "engine/train/observers/routing_watch.h"
 #include "engine/train/records/open_records.h"
 #include "engine/train/records/run_description.h"
+#include "engine/train/run_outline.h"
 #include "engine/train/step_policy/synchronous_steps.h"
+#include "kernels/core/trace_range.h"
 
 namespace dstrain {
 namespace {
@@ -157,6 +160,11 @@ Trainer::Trainer(const LoadedConfig& loaded,
     return;
   }
   remember_tokenizer(from);
+  trace_.emplace(config_.training.trace, output_dir(config_),
+                 RunTrace::Rank{.host = host_name(),
+                                .place = place_of_rank(engine_.plan().mesh, engine_.plan().rank),
+                                .device = engine_.device().description()},
+                 engine_.world(), TraceLog::of_this_thread());
   saves_ = std::make_unique<RunSaves>(config_.checkpoint, engine_, checkpoints_,
                                       from ? state_.step : -1);
   replicas_.emplace(engine_, config_.training.replica_check_interval, state_.step);
@@ -252,6 +260,7 @@ TrainResult Trainer::run() {
   const std::int64_t total = config_.training.steps;
   enter(RunPhase::kTraining);
   while (state_.step < total && signal_ == 0) {
+    trace_->begin_step(state_.step + 1);
     StepMetrics metrics = train_one();
     evaluate_if_due(metrics);
     tell_step(metrics);
@@ -264,13 +273,16 @@ TrainResult Trainer::run() {
     // Gradients that are not finite cast doubt on the parameters: wait for better ones.
     if (save_is_due_ && state_.consecutive_skips == 0) {
       const ObservedPhase phase(observers_, RunPhase::kSaving);
+      const TraceRange range("save", state_.step);
       check_state();
       take_numbers();
       saves_->save(state_);
       save_is_due_ = false;
       static_cast<void>(memory_.look());
     }
+    trace_->end_step(state_.step, trace_asked_);
   }
+  trace_->end(state_.step);
   enter(RunPhase::kSaving);
   if (saves_->saved_step() != state_.step) {
     check_state();
@@ -303,6 +315,7 @@ StepMetrics Trainer::train_one() {
   Agreement& agreement = outcome.agreement;
   signal_ = agreement.signal;
   save_has_ended_ = agreement.save_has_ended;
+  trace_asked_ = agreement.trace_asked;
 
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - step_start_).count();
@@ -381,6 +394,7 @@ RankReport Trainer::report() {
   const std::chrono::duration<double> total = std::chrono::steady_clock::now() - step_start_;
   return {.signal = options_.stop_signal != nullptr ? options_.stop_signal->load() : 0,
           .save_has_ended = saves_->has_ended(),
+          .trace_asked = trace_->is_asked(),
           .memory = memory_.look(),
           .time = {.total = total.count(), .waits = own_waits_},
           .device = engine_.device().readings()};
@@ -392,6 +406,7 @@ void Trainer::evaluate_if_due(StepMetrics& metrics) {
   const bool due = last || (interval > 0 && state_.step % interval == 0);
   if (validation_data_ && due && config_.training.eval_batches > 0) {
     const ObservedPhase phase(observers_, RunPhase::kEvaluating);
+    const TraceRange range("evaluate", state_.step);
     const auto start = std::chrono::steady_clock::now();
     last_validation_loss_ =
         validation_loss(engine_, *validation_data_, config_.training.eval_batches);

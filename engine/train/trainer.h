@@ -20,6 +20,7 @@
 #include "engine/train/run_saves.h"
 #include "engine/train/step_metrics.h"
 #include "engine/train/step_policy/step_policy.h"
+#include "engine/train/trace/run_trace.h"
 #include "engine/train/train_options.h"
 
 namespace dstrain {
@@ -85,7 +86,9 @@ class Trainer {
   bool save_is_due_ = false;
   bool save_has_ended_ = false;
   int signal_ = 0;
+  bool trace_asked_ = false;
   std::unique_ptr<RunSaves> saves_;
+  std::optional<RunTrace> trace_;  ///< of a run that trains
   std::optional<ReplicaWatch> replicas_;
   std::chrono::steady_clock::time_point step_start_;
   std::array<double, kWaitsFor> own_waits_{};  ///< of the step, until this rank reported

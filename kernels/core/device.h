@@ -10,11 +10,13 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <source_location>
 #include <stdexcept>
 #include <string>
 #include <utility>
 
 #include "kernels/core/tensor.h"
+#include "kernels/core/trace_log.h"
 
 namespace dstrain {
 
@@ -48,13 +50,19 @@ class Stream {
   /// Blocks the host until the stream is empty; rethrows a failed task's exception.
   virtual void synchronize() = 0;
 
-  /// Runs `work` in stream order, without making a std::function where it runs at once.
+  /// Runs `work` in stream order, without making a std::function where it runs at once. Traces show
+  /// it as an operation, by the name of the function that calls this.
   template <typename Work>
-  void run(Work&& work) {
+  void run(Work&& work, std::source_location where = std::source_location::current()) {
+    const char* const name = where.function_name();
     if (is_inline()) {
+      const TraceSpan span(TraceKind::kOperation, name);
       work();
     } else {
-      enqueue(std::function<void()>(std::forward<Work>(work)));
+      enqueue([name, task = std::forward<Work>(work)]() mutable {
+        const TraceSpan span(TraceKind::kOperation, name);
+        task();
+      });
     }
   }
 };

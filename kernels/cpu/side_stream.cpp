@@ -5,8 +5,21 @@
 #include <pthread.h>
 
 namespace dstrain {
+namespace {
 
-SideStream::SideStream(const std::string& name) : thread_([this] { run_tasks(); }) {
+/// How a wait for a stream is called in the trace of the thread that makes it.
+std::string_view name_of_wait(const std::string& stream) {
+  TraceLog* const log = TraceLog::of_this_thread();
+  return log == nullptr ? std::string_view{} : log->keep("wait for " + stream);
+}
+
+}  // namespace
+
+SideStream::SideStream(const std::string& name)
+    : wait_name_(name_of_wait(name)), thread_([this, name, log = TraceLog::of_this_thread()] {
+        const TraceLog::Thread bound(log, name);
+        run_tasks();
+      }) {
   // The name is only for people to read; a failure to set it is no reason to stop.
   (void)pthread_setname_np(thread_.native_handle(), name.substr(0, 15).c_str());
 }
@@ -43,7 +56,10 @@ void SideStream::wait(const Event& event) {
 
 void SideStream::wait_until(std::uint64_t ticket) {
   std::unique_lock lock(mutex_);
-  work_done_.wait(lock, [&] { return completed_ >= ticket; });
+  if (completed_ < ticket) {
+    const TraceSpan span(TraceKind::kWait, wait_name_);
+    work_done_.wait(lock, [&] { return completed_ >= ticket; });
+  }
   if (failure_ != nullptr && ticket >= failed_) {
     std::rethrow_exception(failure_);
   }

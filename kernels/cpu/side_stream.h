@@ -12,6 +12,7 @@
 #include <functional>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <thread>
 
 #include "kernels/core/device.h"
@@ -34,6 +35,7 @@ class SideStream final : public Stream {
  private:
   void run_tasks();
 
+  const std::string_view wait_name_;  ///< "wait for communication", in traces
   std::mutex mutex_;
   std::condition_variable work_arrived_;
   std::condition_variable work_done_;

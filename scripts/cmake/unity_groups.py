@@ -14,7 +14,7 @@ import pathlib, re, sys
 
 # At the start of a line, inside an anonymous namespace: what a file calls its own.
 OWN = re.compile(
-    r"^(?:template <.*> ?)?(?:\[\[\w+\]\] )?(?:"
+    r"^(?!using enum )(?:template <.*> ?)?(?:\[\[\w+\]\] )?(?:"
     r"(?:class|struct|enum class|enum|using(?! namespace)) (?P<type>\w+)(?!::)\b"
     r"|(?:(?:constexpr|const|inline|static|thread_local|extern|volatile|std|fmt|nlohmann|auto|void|bool|unsigned)\b|[A-Za-z_])"
     r"[\w:<>,*&\s\[\]().]*?[\s*&>](?P<value>[A-Za-z_]\w*)(?=\(|\{|\[| = |;))")

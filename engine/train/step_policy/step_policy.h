@@ -18,6 +18,7 @@ struct Agreement {
   double loss = 0.0;            ///< mean over the step's counted targets, nats
   int signal = 0;               ///< that asks some rank to stop; 0: none
   bool save_has_ended = false;  ///< the one under way, on every rank
+  bool trace_asked = false;     ///< somebody wants one of the steps to come
   // Only on rank 0, by rank.
   std::vector<RankMemory> memory;
   std::vector<RankTime> times;

@@ -10,6 +10,7 @@
 
 #include "engine/optim/lr_schedule.h"
 #include "kernels/core/caller_stream.h"
+#include "kernels/core/trace_range.h"
 
 namespace dstrain {
 
@@ -57,6 +58,7 @@ StepOutcome SynchronousSteps::step(TrainingState& state,
 }
 
 Agreement SynchronousSteps::agree(const EngineStep& step) {
+  const TraceRange range("report");
   RankReport mine = facts_.report();
   mine.loss_sum = step.local_loss_sum;
   mine.time.data = step.times.data;
@@ -68,6 +70,7 @@ Agreement SynchronousSteps::agree(const EngineStep& step) {
     loss_sum += report.loss_sum;
     agreement.signal = std::max(agreement.signal, report.signal);
     agreement.save_has_ended = agreement.save_has_ended && report.save_has_ended;
+    agreement.trace_asked = agreement.trace_asked || report.trace_asked;
     if (engine_.world().rank() != 0) continue;  // only rank 0 writes them
     agreement.memory.push_back(report.memory);
     agreement.times.push_back(report.time);

@@ -331,6 +331,8 @@ const std::map<std::string, Flip>& flips() {
       {"training.output_dir", {"elsewhere"}},
       {"training.max_consecutive_skips", {"7"}},
       {"training.replica_check_interval", {"100"}},
+      {"training.trace.steps", {"\"20-24\""}},
+      {"training.trace.ranks", {"\"0-3\"", {"training.trace.steps=20"}}},
       {"checkpoint.interval", {"5"}},
       {"checkpoint.keep", {"9"}},
       {"checkpoint.resume", {"never"}},

@@ -13,7 +13,7 @@ nvtxDomainHandle_t domain() {
 
 }  // namespace
 
-TraceRange::TraceRange(const char* name, std::int64_t number) {
+ProfilerRange::ProfilerRange(const char* name, std::int64_t number) {
   nvtxEventAttributes_t event{};
   event.version = NVTX_VERSION;
   event.size = NVTX_EVENT_ATTRIB_STRUCT_SIZE;
@@ -24,7 +24,7 @@ TraceRange::TraceRange(const char* name, std::int64_t number) {
   (void)nvtxDomainRangePushEx(domain(), &event);
 }
 
-TraceRange::~TraceRange() {
+ProfilerRange::~ProfilerRange() {
   (void)nvtxDomainRangePop(domain());
 }
 

@@ -1,0 +1,70 @@
+#include "kernels/core/trace_log.h"
+
+#include <utility>
+
+namespace dstrain {
+
+void TraceLog::start() {
+  const std::lock_guard lock(mutex_);
+  for (const auto& buffer : buffers_) {
+    const std::lock_guard of_buffer(buffer->mutex);
+    buffer->events.clear();
+  }
+  recording_.store(true, std::memory_order_relaxed);
+}
+
+std::vector<TraceLog::Track> TraceLog::stop() {
+  const std::lock_guard lock(mutex_);
+  recording_.store(false, std::memory_order_relaxed);
+  std::vector<Track> tracks;
+  for (const auto& buffer : buffers_) {
+    const std::lock_guard of_buffer(buffer->mutex);
+    tracks.push_back({.thread = buffer->thread, .events = std::move(buffer->events)});
+    buffer->events.clear();
+  }
+  return tracks;
+}
+
+std::string_view TraceLog::keep(std::string_view text) {
+  const std::lock_guard lock(mutex_);
+  return *kept_.emplace(text).first;
+}
+
+void TraceLog::add(const TraceEvent& event) {
+  const std::lock_guard lock(buffer_->mutex);  // that of the thread itself: nobody waits
+  buffer_->events.push_back(event);
+}
+
+TraceLog::Thread::Thread(TraceLog* log, std::string name)
+    : previous_log_(log_), previous_(buffer_) {
+  log_ = log;
+  buffer_ = nullptr;
+  if (log == nullptr) return;
+  const std::lock_guard lock(log->mutex_);
+  log->buffers_.push_back(std::make_unique<Buffer>());
+  buffer_ = log->buffers_.back().get();
+  buffer_->thread = std::move(name);
+}
+
+TraceLog::Thread::~Thread() {
+  if (log_ != nullptr) {
+    const std::lock_guard lock(log_->mutex_);
+    if (!log_->is_recording()) {
+      std::erase_if(log_->buffers_, [](const auto& buffer) { return buffer.get() == buffer_; });
+    }
+  }
+  log_ = previous_log_;
+  buffer_ = previous_;
+}
+
+void TraceSpan::begin(const TraceEvent& event) {
+  event_ = event;
+  event_.begin_ns = TraceLog::now();
+}
+
+void TraceSpan::end() {
+  event_.end_ns = TraceLog::now();
+  log_->add(event_);
+}
+
+}  // namespace dstrain
