@@ -1,4 +1,4 @@
-// The files of a trace. <output_dir>/traces/steps-20-24 has trace.json, written by rank 0, which
+// The files of a trace. <output_dir>/traces/steps-20-24 has trace.info, written by rank 0, which
 // says what the trace is of, and rank-00003.json.gz for each rank.
 //
 // A rank's file is in the format of Chrome's trace viewer ("Trace Event Format"), as PyTorch's
@@ -44,7 +44,8 @@ std::string trace_text(const RankTrace& trace);
 /// The folder of a trace in a run's.
 std::filesystem::path trace_folder(const std::filesystem::path& output_dir,
                                    const NumberSpan& steps);
-inline constexpr const char* kTraceIndex = "trace.json";
+/// Not called .json: Holistic Trace Analysis takes every such file for a rank's.
+inline constexpr const char* kTraceIndex = "trace.info";
 std::string rank_file_name(int rank);
 
 /// Writes a rank's file, which is whole as soon as it has its name. Throws StorageError.
