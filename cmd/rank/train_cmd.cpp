@@ -58,7 +58,7 @@ int train(const RunFlags& flags) {
   set_up_logging(env.world_size > 1 && !env.has_lifeline ? fmt::format("[{}] ", env.rank) : "");
   StopSignal stop;
   const std::unique_ptr<StatusRecorder> status = make_status_recorder(process_environment);
-  WaitClock waits(status.get());
+  WaitClock waits(status.get(), env.world_size);
   std::optional<Lifeline> lifeline;
   if (env.has_lifeline) lifeline.emplace(stop);
   const DeviceChoice wish = wished_device(flags);

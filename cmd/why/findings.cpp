@@ -83,6 +83,69 @@ std::string slowest_group(const RunOverview& run, WaitFor whom, const RankSecond
                      hosts_of(run, members));
 }
 
+/// Seconds a step that a rank elsewhere waits for bytes from and to each host, by its name; none
+/// where the run has one host.
+std::map<std::string, double> waits_for_hosts(const RunOverview& run, const RankSeconds& ranks) {
+  const std::size_t count = ranks.bytes_waited_for.size();
+  if (run.starts.empty() || run.starts.back().hosts.size() != count) return {};
+  struct HostWait {
+    std::size_t ranks = 0;
+    double seconds = 0.0;
+  };
+  std::map<std::string, HostWait> hosts;
+  for (std::size_t rank = 0; rank < count; ++rank) {
+    HostWait& host = hosts[run.starts.back().hosts[rank]];
+    ++host.ranks;
+    host.seconds += ranks.bytes_waited_for[rank];
+  }
+  if (hosts.size() < 2) return {};
+  std::map<std::string, double> waits;
+  for (const auto& [name, host] : hosts)
+    waits[name] = host.seconds / static_cast<double>(count - host.ranks);
+  return waits;
+}
+
+/// Names the host whose bytes the others wait for, if there is one.
+void add_slow_link(const RunOverview& run,
+                   const StepAccount& account,
+                   const RankSeconds& ranks,
+                   std::vector<Finding>& findings) {
+  constexpr double kLonger = 2.0;  // than for the median of the other hosts
+  const std::map<std::string, double> waits = waits_for_hosts(run, ranks);
+  if (waits.empty()) return;
+  const auto most = std::max_element(
+      waits.begin(), waits.end(),
+      [](const auto& one, const auto& other) { return one.second < other.second; });
+  const double share = most->second * static_cast<double>(account.steps()) / account.wall;
+  if (share < kWorthNaming) return;
+  Finding finding{.what = {},
+                  .share = std::min(1.0, share),
+                  .advice =
+                      "Look at the rate, errors and other traffic of its network card and "
+                      "switch port"};
+  if (waits.size() == 2) {
+    finding.what = fmt::format("ranks wait for bytes between {} and {}", waits.begin()->first,
+                               waits.rbegin()->first);
+    finding.advice =
+        "Look at the rate of the network between them; groups that send most belong "
+        "within a host";
+  } else {
+    std::vector<double> others;
+    for (const auto& [name, seconds] : waits) {
+      if (name != most->first) others.push_back(seconds);
+    }
+    const auto middle = others.begin() + static_cast<std::ptrdiff_t>(others.size() / 2);
+    std::nth_element(others.begin(), middle, others.end());
+    if (most->second < kLonger * *middle) return;
+    finding.what = fmt::format(
+        "ranks wait for bytes from and to {}, {:.1f} times as long as for "
+        "those of other hosts: its link is slow",
+        most->first, std::min(1000.0, most->second / std::max(*middle, 1e-6)));
+    finding.gain = finding.share;
+  }
+  findings.push_back(std::move(finding));
+}
+
 void add_straggler(const RunOverview& run,
                    const StepAccount& account,
                    std::vector<Finding>& findings) {
@@ -322,6 +385,7 @@ std::vector<Finding> findings_of(const RunOverview& run,
   const auto is_worth = [&](double seconds) { return seconds >= kWorthNaming * account.wall; };
   if (is_worth(account.straggler)) add_straggler(run, account, findings);
   if (is_worth(account.data)) add_data(run, account, ranks, findings);
+  add_slow_link(run, account, ranks, findings);
   for (std::size_t whom = 0; whom < kWaitsFor; ++whom) {
     if (!is_worth(account.communication[whom])) continue;
     if (static_cast<WaitFor>(whom) == WaitFor::kData) {

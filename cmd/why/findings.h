@@ -18,8 +18,8 @@ struct Finding {
   double gain = 0.0;                ///< the share of the wall time that they would save, at most
 };
 
-/// Returns everything that costs a thirtieth of the wall time or more. Ranks, groups and stages are
-/// those of the last line of ranks.jsonl.
+/// Returns everything that costs a thirtieth of the wall time or more. Ranks, groups, links
+/// and stages are those that `ranks` tells of.
 std::vector<Finding> findings_of(const RunOverview& run,
                                  const StepAccount& account,
                                  const RankSeconds& ranks);

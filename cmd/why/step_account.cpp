@@ -9,6 +9,7 @@
 #include "cmd/runs/metrics_columns.h"
 #include "cmd/runs/run_files.h"
 #include "engine/config/config_error.h"
+#include "engine/train/records/recent_ranks.h"
 
 namespace dstrain {
 namespace {
@@ -97,13 +98,17 @@ StepAccount account_of(const std::filesystem::path& folder, std::int64_t most) {
 }
 
 RankSeconds rank_seconds(const std::filesystem::path& folder) {
-  const Json line = last_step_line(folder / "ranks.jsonl");
+  const Json recent = last_step_line(folder / RecentRanks::kFile);
+  const Json line = recent.is_null() ? last_step_line(folder / "ranks.jsonl") : recent;
   RankSeconds seconds;
   try {
     const Json& of = line.at("seconds");
     seconds.step = line.at("step").get<std::int64_t>();
     seconds.computing = of.at("computing").get<std::vector<double>>();
     seconds.data = of.at("data").get<std::vector<double>>();
+    if (of.contains("bytes_waited_for")) {
+      seconds.bytes_waited_for = of.at("bytes_waited_for").get<std::vector<double>>();
+    }
     if (of.contains("waiting_for")) {
       seconds.waiting_for = of.at("waiting_for").get<std::map<std::string, std::vector<double>>>();
     }
@@ -111,9 +116,11 @@ RankSeconds rank_seconds(const std::filesystem::path& folder) {
     return {};
   }
   const std::size_t ranks = seconds.computing.size();
-  const bool fits = seconds.data.size() == ranks &&
-                    std::all_of(seconds.waiting_for.begin(), seconds.waiting_for.end(),
-                                [&](const auto& waits) { return waits.second.size() == ranks; });
+  const bool fits =
+      seconds.data.size() == ranks &&
+      (seconds.bytes_waited_for.empty() || seconds.bytes_waited_for.size() == ranks) &&
+      std::all_of(seconds.waiting_for.begin(), seconds.waiting_for.end(),
+                  [&](const auto& waits) { return waits.second.size() == ranks; });
   return fits ? seconds : RankSeconds();
 }
 

@@ -43,12 +43,15 @@ struct StepAccount {
 /// went.
 StepAccount account_of(const std::filesystem::path& folder, std::int64_t most);
 
-/// The seconds of each rank at the last step that has them (ranks.jsonl).
+/// The seconds of each rank: means of the last steps (ranks.recent.json) or, where nobody has
+/// written these, those of the last step that has them (ranks.jsonl).
 struct RankSeconds {
   std::int64_t step = 0;
   std::vector<double> computing;
   std::vector<double> data;
   std::map<std::string, std::vector<double>> waiting_for;  ///< by name_of(WaitFor)
+  /// Those that all others together waited for bytes from and to each; may be empty.
+  std::vector<double> bytes_waited_for;
 };
 /// Returns empty lists where the file has none, or lists of different lengths.
 RankSeconds rank_seconds(const std::filesystem::path& folder);

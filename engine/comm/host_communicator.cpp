@@ -455,6 +455,7 @@ class HostCommunicator final : public Communicator {
         throw PeerLost("the group was aborted");
       }
       work();
+      if (activity_ != nullptr) tell_transfer_waits();
     } catch (const InternalError&) {
       abort();
       throw;
@@ -462,6 +463,16 @@ class HostCommunicator final : public Communicator {
       const bool was_aborted = aborted_;
       abort();
       fail(call, Clock::now() - start, was_aborted, failure.what());
+    }
+  }
+
+  void tell_transfer_waits() {
+    for (const int peer : mesh_->peers()) {
+      const double seconds = mesh_->take_transfer_wait(peer);
+      if (seconds > 0.0) {
+        activity_->add_transfer_wait(mesh_->group().members[static_cast<std::size_t>(peer)],
+                                     seconds);
+      }
     }
   }
 

@@ -132,7 +132,8 @@ PeerMesh::PeerMesh(PeerGroup group, std::chrono::milliseconds timeout)
       segment_bytes_(segment_bytes_of(size())),
       abort_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
       poller_(epoll_create1(EPOLL_CLOEXEC)),
-      staging_(static_cast<std::size_t>(kHeaderBytes + kPayloadBytes)) {
+      staging_(static_cast<std::size_t>(kHeaderBytes + kPayloadBytes)),
+      waited_for_bytes_(static_cast<std::size_t>(size())) {
   check(abort_ && poller_, "group \"{}\": no descriptors left", group_.name);
   for (int step = 1; step < size(); ++step) {
     peers_.push_back((rank() + step) % size());
@@ -171,13 +172,16 @@ void PeerMesh::connect(const WireOptions& options,
 // peer the wait is for: the operation cannot be completed without that member, and so the error
 // names it.
 template <typename Done>
-void PeerMesh::wait_for(int peer, const Done& done) {
+void PeerMesh::wait_for(int peer, Wait what, const Done& done) {
+  using Clock = std::chrono::steady_clock;
   last_peer_ = peer;
   check_not_aborted();
   for (const int other : peers_) {
     link(other).wire.push();
   }
-  std::chrono::steady_clock::time_point deadline{};
+  if (done()) return;
+  const Clock::time_point begin = what == Wait::kBytes ? Clock::now() : Clock::time_point{};
+  Clock::time_point deadline{};
   for (int looks = 0; !done();) {
     check_not_aborted();
     if (move_bytes()) {
@@ -192,8 +196,8 @@ void PeerMesh::wait_for(int peer, const Done& done) {
       take_events(0);
       continue;
     }
-    const auto now = std::chrono::steady_clock::now();
-    if (deadline == std::chrono::steady_clock::time_point{}) {
+    const auto now = Clock::now();
+    if (deadline == Clock::time_point{}) {
       deadline = now + timeout_;
     }
     if (now >= deadline) {
@@ -203,6 +207,14 @@ void PeerMesh::wait_for(int peer, const Done& done) {
     take_events(static_cast<int>(std::min<std::int64_t>(left, 60'000)));
   }
   last_peer_ = peer;
+  if (what == Wait::kBytes) {
+    waited_for_bytes_[static_cast<std::size_t>(peer)] +=
+        std::chrono::duration<double>(Clock::now() - begin).count();
+  }
+}
+
+double PeerMesh::take_transfer_wait(int peer) {
+  return std::exchange(waited_for_bytes_[static_cast<std::size_t>(peer)], 0.0);
 }
 
 bool PeerMesh::move_bytes() {
@@ -273,7 +285,7 @@ void PeerMesh::Outgoing::finish() {
   for (const int peer : mesh_.peers_) {
     const std::int64_t& left = unfinished_[static_cast<std::size_t>(peer)];
     if (left > 0) {
-      mesh_.wait_for(peer, [&] { return left == 0; });
+      mesh_.wait_for(peer, Wait::kBytes, [&] { return left == 0; });
     }
   }
 }
@@ -301,7 +313,7 @@ void PeerMesh::Incoming::open(int peer, std::int64_t messages) {
 void PeerMesh::Incoming::wait_one(int peer) {
   std::int64_t& expected = expected_[static_cast<std::size_t>(peer)];
   const Link& link = mesh_.link(peer);
-  mesh_.wait_for(peer, [&] { return link.missing(channel_) < expected; });
+  mesh_.wait_for(peer, Wait::kBytes, [&] { return link.missing(channel_) < expected; });
   --expected;
 }
 
@@ -316,7 +328,7 @@ void PeerMesh::Incoming::finish() {
 std::int64_t PeerMesh::next_place(int peer) {
   Link& to = link(peer);
   if (to.sent >= to.may_send) {
-    wait_for(peer, [&] { return to.sent < to.may_send; });
+    wait_for(peer, Wait::kBytes, [&] { return to.sent < to.may_send; });
   }
   return to.sent++ % kWindow * segment_bytes_;
 }
@@ -341,7 +353,7 @@ void PeerMesh::send_head_to_all() {
 }
 
 const std::byte* PeerMesh::receive_head(int peer, const Call& expected) {
-  const std::byte* segment = receive(peer);
+  const std::byte* segment = receive(peer, Wait::kArrival);
   Head head;
   std::memcpy(static_cast<void*>(&head), segment, sizeof head);
   if (head.call != expected) {  // perhaps of an operation that its sender has given up meanwhile
@@ -366,14 +378,18 @@ void PeerMesh::finish_heads() {
   for (const int peer : peers_) {
     const Link& to = link(peer);
     if (to.wire.has_pending() && !to.has_left) {
-      wait_for(peer, [&] { return !to.wire.has_pending(); });
+      wait_for(peer, Wait::kBytes, [&] { return !to.wire.has_pending(); });
     }
   }
 }
 
 const std::byte* PeerMesh::receive(int peer) {
+  return receive(peer, Wait::kBytes);
+}
+
+const std::byte* PeerMesh::receive(int peer, Wait what) {
   Link& from = link(peer);
-  wait_for(peer, [&] { return from.in_window() > 0; });
+  wait_for(peer, what, [&] { return from.in_window() > 0; });
   return from.take();
 }
 
@@ -394,7 +410,7 @@ void PeerMesh::send_goodbye() {
 void PeerMesh::await_goodbyes() {
   for (const int peer : peers_) {
     const Link& other = link(peer);
-    wait_for(peer, [&] { return other.has_left; });
+    wait_for(peer, Wait::kArrival, [&] { return other.has_left; });
   }
   finish_heads();
 }

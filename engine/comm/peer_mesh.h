@@ -125,6 +125,9 @@ class PeerMesh {
   /// Closes every connection: pending and later calls of all members fail. May be called from any
   /// thread.
   void abort() noexcept;
+  /// Seconds since this was last called that this member waited for bytes from or to `peer`, once
+  /// that one had begun to take part.
+  double take_transfer_wait(int peer);
   /// The peer that was waited for last, or that failed.
   [[nodiscard]] int last_peer() const { return last_peer_; }
 
@@ -132,8 +135,11 @@ class PeerMesh {
   class Link;
   Link& link(int peer) { return *links_[static_cast<std::size_t>(peer)]; }
   std::int64_t next_place(int peer);
+  /// What is waited for: that the peer takes part, or that bytes move.
+  enum class Wait : std::uint8_t { kArrival, kBytes };
   template <typename Done>
-  void wait_for(int peer, const Done& done);
+  void wait_for(int peer, Wait what, const Done& done);
+  const std::byte* receive(int peer, Wait what);
   bool move_bytes();
   void take_events(int milliseconds);
   void check_not_aborted() const;
@@ -150,6 +156,7 @@ class PeerMesh {
   std::vector<std::unique_ptr<Link>> links_;  ///< by peer; none for this rank
   std::unique_ptr<Outgoing> staged_;
   int last_peer_ = 0;
+  std::vector<double> waited_for_bytes_;  ///< seconds, by peer
 };
 
 }  // namespace dstrain

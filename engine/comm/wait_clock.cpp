@@ -10,6 +10,21 @@ std::span<const double> WaitClock::take_seconds() {
   return taken_;
 }
 
+WaitClock::SlowPeer WaitClock::take_slow_peer() {
+  SlowPeer slowest;
+  for (std::size_t rank = 0; rank < for_bytes_.size(); ++rank) {
+    const double seconds = for_bytes_[rank].exchange(0.0, std::memory_order_relaxed);
+    if (seconds > slowest.seconds) slowest = {static_cast<int>(rank), seconds};
+  }
+  return slowest;
+}
+
+void WaitClock::add_transfer_wait(int world_rank, double seconds) noexcept {
+  const auto rank = static_cast<std::size_t>(world_rank);
+  if (rank < for_bytes_.size()) for_bytes_[rank].fetch_add(seconds, std::memory_order_relaxed);
+  if (next_ != nullptr) next_->add_transfer_wait(world_rank, seconds);
+}
+
 int WaitClock::add_group(const std::string& name) {
   names_.push_back(name);
   next_numbers_.push_back(next_ == nullptr ? 0 : next_->add_group(name));

@@ -41,7 +41,9 @@ Fields to_fields(const RankReport& report) {
                    device.slowdown.temperature ? 1.0 : 0.0,
                    device.slowdown.hardware ? 1.0 : 0.0,
                    report.time.total,
-                   report.time.data};
+                   report.time.data,
+                   static_cast<double>(report.time.slow_peer),
+                   report.time.slow_peer_seconds};
   std::copy(report.time.waits.begin(), report.time.waits.end(), fields.begin() + kFirstWait);
   return fields;
 }
@@ -60,7 +62,10 @@ RankReport from_fields(const double* fields) {
                                .measured_bytes = bytes(5),
                                .peak_bytes = bytes(6),
                                .resident_peak_bytes = bytes(7)},
-                    .time = {.total = fields[19], .data = fields[20]},
+                    .time = {.total = fields[19],
+                             .data = fields[20],
+                             .slow_peer = static_cast<int>(fields[21]),
+                             .slow_peer_seconds = fields[22]},
                     .device = std::nullopt};
   std::copy_n(fields + kFirstWait, kWaitsFor, report.time.waits.begin());
   if (fields[8] > 0.0) {

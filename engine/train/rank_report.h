@@ -22,7 +22,7 @@ struct RankReport {
 };
 
 /// The count of f64 numbers that travel for each rank.
-inline constexpr std::int64_t kRankReportNumbers = 21 + kWaitsFor;
+inline constexpr std::int64_t kRankReportNumbers = 23 + kWaitsFor;
 
 /// The reports of all ranks, by rank. Collective; waits for all. `stream` is one of host tensors.
 std::vector<RankReport> gather_reports(const RankReport& mine, Communicator& world, Stream& stream);

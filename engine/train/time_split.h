@@ -41,6 +41,9 @@ struct RankTime {
   double total = 0.0;                     ///< until the rank had done the step, and told so
   double data = 0.0;                      ///< waiting for the next batch
   std::array<double, kWaitsFor> waits{};  ///< for other ranks
+  /// The rank whose bytes it waited for longest, beside computation too; -1: none.
+  int slow_peer = -1;
+  double slow_peer_seconds = 0.0;
 
   [[nodiscard]] double computing() const;
 };

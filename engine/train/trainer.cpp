@@ -302,6 +302,7 @@ StepMetrics Trainer::train_one() {
   const double checkpoint_seconds = saves_->take_pause_seconds();
   const bool saving = saves_->under_way();
   static_cast<void>(take_waits());  // of evaluation and saves
+  if (options_.waits != nullptr) static_cast<void>(options_.waits->take_slow_peer());
   step_start_ = std::chrono::steady_clock::now();
   const std::int64_t number = state_.step + 1;
   const std::int64_t samples = batch.samples_at(state_.consumed_samples);
@@ -392,11 +393,16 @@ std::array<double, kWaitsFor> Trainer::take_waits() {
 RankReport Trainer::report() {
   own_waits_ = take_waits();
   const std::chrono::duration<double> total = std::chrono::steady_clock::now() - step_start_;
+  const WaitClock::SlowPeer slow =
+      options_.waits != nullptr ? options_.waits->take_slow_peer() : WaitClock::SlowPeer();
   return {.signal = options_.stop_signal != nullptr ? options_.stop_signal->load() : 0,
           .save_has_ended = saves_->has_ended(),
           .trace_asked = trace_->is_asked(),
           .memory = memory_.look(),
-          .time = {.total = total.count(), .waits = own_waits_},
+          .time = {.total = total.count(),
+                   .waits = own_waits_,
+                   .slow_peer = slow.rank,
+                   .slow_peer_seconds = slow.seconds},
           .device = engine_.device().readings()};
 }
 

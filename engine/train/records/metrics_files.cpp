@@ -130,16 +130,44 @@ double micros(double seconds) {
   return std::round(seconds * 1e6) / 1e6;
 }
 
-Json time_columns(const std::vector<RankTime>& by_rank) {
-  const auto data = [](const RankTime& time) { return micros(time.data); };
-  const auto computing = [](const RankTime& time) { return micros(time.computing()); };
-  Json columns{{"computing", column(by_rank, computing)}, {"data", column(by_rank, data)}};
+/// `rows` are steps of the same ranks, one at least.
+Json time_columns(std::span<const std::vector<RankTime>> rows) {
+  const std::size_t ranks = rows.front().size();
+  const auto means = [&](const auto& seconds_of) {
+    std::vector<double> sums(ranks);
+    for (const std::vector<RankTime>& row : rows) {
+      for (std::size_t rank = 0; rank < ranks; ++rank)
+        sums[rank] += seconds_of(row[rank]);
+    }
+    Json column = Json::array();
+    for (const double sum : sums)
+      column.push_back(micros(sum / static_cast<double>(rows.size())));
+    return column;
+  };
+  const auto add_any = [](Json& to, std::string_view name, Json column) {
+    const bool any = std::any_of(column.begin(), column.end(),
+                                 [](const Json& seconds) { return seconds.get<double>() > 0.0; });
+    if (any) to[name] = std::move(column);
+  };
+  Json columns{{"computing", means([](const RankTime& time) { return time.computing(); })},
+               {"data", means([](const RankTime& time) { return time.data; })}};
+  Json waits = Json::object();
   for (std::size_t whom = 0; whom < kWaitsFor; ++whom) {
-    const auto waits = [whom](const RankTime& time) { return micros(time.waits[whom]); };
-    const bool any = std::any_of(by_rank.begin(), by_rank.end(),
-                                 [&](const RankTime& time) { return waits(time) > 0.0; });
-    if (any) columns["waiting_for"][name_of(static_cast<WaitFor>(whom))] = column(by_rank, waits);
+    add_any(waits, name_of(static_cast<WaitFor>(whom)),
+            means([whom](const RankTime& time) { return time.waits[whom]; }));
   }
+  if (!waits.empty()) columns["waiting_for"] = std::move(waits);
+  std::vector<double> blamed(ranks);
+  for (const std::vector<RankTime>& row : rows) {
+    for (const RankTime& time : row) {
+      const auto peer = static_cast<std::size_t>(time.slow_peer);
+      if (time.slow_peer >= 0 && peer < ranks) blamed[peer] += time.slow_peer_seconds;
+    }
+  }
+  Json bytes = Json::array();
+  for (const double seconds : blamed)
+    bytes.push_back(micros(seconds / static_cast<double>(rows.size())));
+  add_any(columns, "bytes_waited_for", std::move(bytes));
   return columns;
 }
 
@@ -194,11 +222,17 @@ std::string metrics_line(const StepMetrics& metrics, std::chrono::system_clock::
 }
 
 std::string ranks_line(const StepMetrics& metrics, std::chrono::system_clock::time_point now) {
+  return ranks_line(metrics, {&metrics.times, metrics.times.empty() ? 0U : 1U}, now);
+}
+
+std::string ranks_line(const StepMetrics& metrics,
+                       std::span<const std::vector<RankTime>> rows,
+                       std::chrono::system_clock::time_point now) {
   Json line;
   line["step"] = metrics.step;
   line["time"] = text_of(now);
   line["memory_bytes"] = memory_columns(metrics.memory);
-  if (!metrics.times.empty()) line["seconds"] = time_columns(metrics.times);
+  if (!rows.empty()) line["seconds"] = time_columns(rows);
   if (!metrics.devices.empty()) {
     line["devices"] = device_columns(metrics.devices);
   }

@@ -12,7 +12,9 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "engine/train/records/step_lines.h"
 #include "engine/train/records/step_records.h"
@@ -48,6 +50,11 @@ class MetricsFiles final : public StepRecords {
 /// evaluation after it, ended.
 std::string metrics_line(const StepMetrics& metrics, std::chrono::system_clock::time_point now);
 std::string ranks_line(const StepMetrics& metrics, std::chrono::system_clock::time_point now);
+/// As a line of ranks.jsonl of the last step of a row of them, whose ranks' times are `rows`: the
+/// means of their seconds.
+std::string ranks_line(const StepMetrics& last,
+                       std::span<const std::vector<RankTime>> rows,
+                       std::chrono::system_clock::time_point now);
 std::string experts_line(const StepMetrics& metrics, std::chrono::system_clock::time_point now);
 
 }  // namespace dstrain

@@ -8,6 +8,7 @@
 #include "engine/train/records/csv_files.h"
 #include "engine/train/records/metrics_files.h"
 #include "engine/train/records/monitor_folder.h"
+#include "engine/train/records/recent_ranks.h"
 #include "engine/train/records/run_description.h"
 #include "engine/train/records/tensorboard.h"
 #include "engine/train/records/wandb_run.h"
@@ -21,6 +22,7 @@ std::vector<std::unique_ptr<StepRecords>> open_records(const LoadedConfig& loade
   std::vector<std::unique_ptr<StepRecords>> records;
   records.push_back(std::make_unique<MetricsFiles>(output, resumed.step, config.training.steps,
                                                    config.model.experts.count > 0));
+  records.push_back(std::make_unique<RecentRanks>(output));
   const MonitorConfig& monitors = config.monitors;
   const RunDescription description = describe_run(loaded);
   if (monitors.tensorboard.enabled) {

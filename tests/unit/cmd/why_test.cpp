@@ -97,6 +97,35 @@ TEST_CASE("a slow rank, a slow group and an uneven stage are named", "[why]") {
   CHECK(uneven[0].sets == std::vector<std::string>{"pipeline.partition=null"});
 }
 
+TEST_CASE("the host whose bytes are waited for is named, by the newest file", "[why]") {
+  const ScratchFolder folder;
+  write_steps(folder.path(), R"({"compute":0.5,"data":0,"communication":{"data":0.3},"pipeline":0,)"
+                             R"("straggler":0,"rest":0,"slowest_rank":0,"slower_by":0})");
+  const auto start = [&](const std::string& hosts) {
+    write_to(folder.path() / "config.resolved.json", "{}");
+    write_to(folder.path() / "history.jsonl",
+             R"({"event":"start","step":0,"ranks":4,"layout":{"data":4},"hosts":)" + hosts + "}\n");
+  };
+  const auto line = [](const std::string& bytes) {
+    return R"({"step":20,"seconds":{"computing":[1,1,1,1],"data":[0,0,0,0],"bytes_waited_for":)" +
+           bytes + "}}\n";
+  };
+  start(R"([["a",1],["b",1],["c",1],["d",1]])");
+  write_to(folder.path() / "ranks.jsonl", line("[0.9,0,0,0]"));
+  write_to(folder.path() / "ranks.recent.json", line("[0.1,0.1,0.9,0.2]"));
+  const std::vector<Finding> one = findings_in(folder.path());
+  REQUIRE_FALSE(one.empty());
+  CHECK_THAT(one[0].what,
+             Contains("bytes from and to c, 9.0 times as long as for those of other hosts"));
+  CHECK(one[0].share == Approx(0.3));  // 0.9 s by three others, in steps of a second
+  write_to(folder.path() / "ranks.recent.json", line("[0.6,0.5,0.6,0.5]"));
+  for (const Finding& finding : findings_in(folder.path())) {
+    CHECK(finding.what.find("bytes from and to") == std::string::npos);
+  }
+  start(R"([["a",2],["b",2]])");
+  CHECK_THAT(findings_in(folder.path())[0].what, Contains("bytes between a and b"));
+}
+
 TEST_CASE("what stands in the way of training is said with the key that would help", "[why]") {
   const ScratchFolder folder;
   write_steps(folder.path(), R"({"compute":0.5,"data":0.2,"pipeline":0,"straggler":0,"rest":0})",

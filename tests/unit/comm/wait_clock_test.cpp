@@ -22,6 +22,9 @@ class Heard final : public ActivityRecorder {
     text += "collective " + std::to_string(group) + ";";
   }
   void end_collective(int) noexcept override { text += "ended;"; }
+  void add_transfer_wait(int rank, double) noexcept override {
+    text += "bytes of " + std::to_string(rank) + ";";
+  }
   void begin_wait() noexcept override { text += "wait;"; }
   void end_wait() noexcept override { text += "waited;"; }
   void begin_phase(RunPhase) noexcept override { text += "phase;"; }
@@ -37,7 +40,7 @@ class Heard final : public ActivityRecorder {
 constexpr std::chrono::milliseconds kNap{20};
 
 TEST_CASE("the waits of the thread that computes are added up once, and no others", "[comm]") {
-  WaitClock clock(nullptr);
+  WaitClock clock(nullptr, 2);
   REQUIRE(clock.add_group("data") == 0);
   REQUIRE(clock.add_group("tensor") == 1);
   const auto take = [&] {
@@ -83,7 +86,7 @@ TEST_CASE("the waits of the thread that computes are added up once, and no other
 
 TEST_CASE("whoever stands behind the clock hears everything", "[comm]") {
   Heard heard;
-  WaitClock clock(&heard);
+  WaitClock clock(&heard, 4);
   CHECK(clock.add_group("data") == 0);
   clock.begin_collective(0, Op::kAllReduce, Purpose::kMetric);
   clock.end_collective(0);
