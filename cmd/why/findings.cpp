@@ -105,10 +105,12 @@ std::map<std::string, double> waits_for_hosts(const RunOverview& run, const Rank
   return waits;
 }
 
-/// Names the host whose bytes the others wait for, if there is one.
+/// Names the host whose bytes the others wait for, if there is one. That of a rank that is slow in
+/// everything says nothing of its link.
 void add_slow_link(const RunOverview& run,
                    const StepAccount& account,
                    const RankSeconds& ranks,
+                   const std::string& host_of_slow_rank,
                    std::vector<Finding>& findings) {
   constexpr double kLonger = 2.0;  // than for the median of the other hosts
   const std::map<std::string, double> waits = waits_for_hosts(run, ranks);
@@ -117,7 +119,7 @@ void add_slow_link(const RunOverview& run,
       waits.begin(), waits.end(),
       [](const auto& one, const auto& other) { return one.second < other.second; });
   const double share = most->second * static_cast<double>(account.steps()) / account.wall;
-  if (share < kWorthNaming) return;
+  if (share < kWorthNaming || most->first == host_of_slow_rank) return;
   Finding finding{.what = {},
                   .share = std::min(1.0, share),
                   .advice =
@@ -146,18 +148,49 @@ void add_slow_link(const RunOverview& run,
   findings.push_back(std::move(finding));
 }
 
+/// A rank that computes clearly longer than the others of its stage; -1: none does.
+struct SlowRank {
+  int rank = -1;
+  double slower_by = 0.0;
+  double often = 0.0;  ///< in which share of the steps it is the slowest
+};
+
+SlowRank slow_rank(const RunOverview& run, const StepAccount& account, const RankSeconds& ranks) {
+  const auto steps = static_cast<double>(account.steps());
+  const int most_often = account.slowest_rank();
+  const double often = static_cast<double>(account.slowest.at(most_often)) / steps;
+  if (account.slower_by >= kSlower && often > 0.5) return {most_often, account.slower_by, often};
+  // Where each step has another one, as steps are short, or the ranks share cores: by their means.
+  if (ranks.computing.size() < 2) return {};
+  const auto slowest = std::max_element(ranks.computing.begin(), ranks.computing.end());
+  const int rank = static_cast<int>(slowest - ranks.computing.begin());
+  const std::optional<Mesh> mesh = mesh_of(run, ranks.computing.size());
+  const auto stage = [&](int of) { return mesh ? mesh->index(Axis::kPipeline, of) : 0; };
+  std::vector<double> others;
+  for (int other = 0; other < static_cast<int>(ranks.computing.size()); ++other) {
+    if (other != rank && stage(other) == stage(rank))
+      others.push_back(ranks.computing[static_cast<std::size_t>(other)]);
+  }
+  if (others.empty()) return {};
+  const auto middle = others.begin() + static_cast<std::ptrdiff_t>(others.size() / 2);
+  std::nth_element(others.begin(), middle, others.end());
+  if (!(*slowest >= (1.0 + kSlower) * *middle) || *middle <= 0.0) return {};
+  const auto found = account.slowest.find(rank);
+  return {rank, *slowest / *middle - 1.0,
+          found == account.slowest.end() ? 0.0 : static_cast<double>(found->second) / steps};
+}
+
 void add_straggler(const RunOverview& run,
                    const StepAccount& account,
+                   const SlowRank& slow,
                    std::vector<Finding>& findings) {
   const double share = account.straggler / account.wall;
-  const int rank = account.slowest_rank();
-  const double often =
-      static_cast<double>(account.slowest.at(rank)) / static_cast<double>(account.steps());
-  if (account.slower_by >= kSlower && often > 0.5) {
+  if (slow.rank >= 0) {
     findings.push_back(
-        {.what = fmt::format("{} computes {:.0f} % longer than the others, in {:.0f} % of the "
-                             "steps, and they wait for it",
-                             rank_name(run, rank), percent(account.slower_by), percent(often)),
+        {.what =
+             fmt::format("{} computes {:.0f} % longer than the others, as the slowest in "
+                         "{:.0f} % of the steps, and they wait for it",
+                         rank_name(run, slow.rank), percent(slow.slower_by), percent(slow.often)),
          .share = share,
          .advice = "Look at what else runs on its host, at its clocks and at its temperature; "
                    "--exclude leaves it out",
@@ -383,9 +416,17 @@ std::vector<Finding> findings_of(const RunOverview& run,
                                  const RankSeconds& ranks) {
   std::vector<Finding> findings;
   const auto is_worth = [&](double seconds) { return seconds >= kWorthNaming * account.wall; };
-  if (is_worth(account.straggler)) add_straggler(run, account, findings);
+  std::string host_of_slow_rank;
+  if (is_worth(account.straggler)) {
+    const SlowRank slow = slow_rank(run, account, ranks);
+    add_straggler(run, account, slow, findings);
+    if (slow.rank >= 0 && !run.starts.empty() &&
+        static_cast<std::size_t>(slow.rank) < run.starts.back().hosts.size()) {
+      host_of_slow_rank = run.starts.back().hosts[static_cast<std::size_t>(slow.rank)];
+    }
+  }
   if (is_worth(account.data)) add_data(run, account, ranks, findings);
-  add_slow_link(run, account, ranks, findings);
+  add_slow_link(run, account, ranks, host_of_slow_rank, findings);
   for (std::size_t whom = 0; whom < kWaitsFor; ++whom) {
     if (!is_worth(account.communication[whom])) continue;
     if (static_cast<WaitFor>(whom) == WaitFor::kData) {
