@@ -25,6 +25,7 @@ void add_convert_checkpoint_command(CLI::App& app, Command& chosen);
 void add_generate_command(CLI::App& app, Command& chosen);
 void add_status_command(CLI::App& app, Command& chosen);
 void add_runs_command(CLI::App& app, Command& chosen);
+void add_watch_command(CLI::App& app, Command& chosen);
 void add_trace_command(CLI::App& app, Command& chosen);
 void add_why_command(CLI::App& app, Command& chosen);
 void add_report_command(CLI::App& app, Command& chosen);

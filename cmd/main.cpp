@@ -83,6 +83,7 @@ void add_commands(CLI::App& app, dstrain::Command& chosen) {
   dstrain::add_generate_command(app, chosen);
   dstrain::add_status_command(app, chosen);
   dstrain::add_runs_command(app, chosen);
+  dstrain::add_watch_command(app, chosen);
   dstrain::add_trace_command(app, chosen);
   dstrain::add_why_command(app, chosen);
   dstrain::add_report_command(app, chosen);

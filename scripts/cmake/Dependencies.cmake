@@ -21,6 +21,7 @@ find_package(LibLZMA REQUIRED)
 pkg_check_modules(zstd REQUIRED IMPORTED_TARGET libzstd>=1.4)
 pkg_check_modules(libdeflate REQUIRED IMPORTED_TARGET libdeflate)
 pkg_check_modules(httplib REQUIRED IMPORTED_TARGET cpp-httplib)
+pkg_check_modules(ncurses REQUIRED IMPORTED_TARGET ncursesw)
 pkg_check_modules(libisal REQUIRED IMPORTED_TARGET libisal)
 find_path(protozero_INCLUDE_DIR protozero/version.hpp REQUIRED)  # headers alone
 file(STRINGS ${protozero_INCLUDE_DIR}/protozero/version.hpp protozero_line REGEX "VERSION_STRING")

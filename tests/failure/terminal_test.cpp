@@ -33,6 +33,7 @@ class Terminal {
     pid_ = forkpty(&screen_, nullptr, nullptr, &size);
     if (pid_ != 0) return;
     unsetenv("NO_COLOR");
+    setenv("TERM", "xterm", 1);
     execv(pointers[0], pointers.data());
     _exit(127);
   }
@@ -179,6 +180,37 @@ TEST_CASE("warnings are yellow and errors red on a terminal, and nowhere else",
   Program piped(no_data);
   CHECK(piped.wait(seconds{30}) == 2);
   CHECK_THAT(piped.err(), !Contains("\x1b"));
+}
+
+TEST_CASE("a run is watched on a page that leaves the screen as it was, by whatever end",
+          "[failure][terminal]") {
+  const TinyRun run;
+  Program launch(run.launch());
+  REQUIRE(run.reaches_step(20));
+  const std::string takes = "\x1b[?1049h";
+  const std::string gives_back = "\x1b[?1049l";
+  const std::vector<std::string> watch = {dstrain_binary(), "watch", run.path("run")};
+  const auto [keys, code] = GENERATE(table<std::string, int>({{"q", 0}, {"\x03", 130}}));
+  Terminal terminal(watch);
+  const auto shows = [&](const std::string& text) {
+    return becomes_true([&] { return terminal.shown().find(text) != std::string::npos; },
+                        seconds{20});
+  };
+  REQUIRE(shows("the run goes on"));
+  CHECK_THAT(terminal.shown(), Contains(takes) && Contains("running") && Contains("1,000,000") &&
+                                   !Contains(gives_back));
+  terminal.type(keys);
+  CHECK(terminal.wait(seconds{10}) == code);
+  CHECK_THAT(terminal.shown(), Contains(gives_back));
+
+  // Piped, it is plain lines, and ends with the run.
+  Program piped(watch);
+  REQUIRE(
+      becomes_true([&] { return piped.out().find("tokens/s") != std::string::npos; }, seconds{20}));
+  launch.signal(SIGTERM);
+  CHECK(launch.wait(seconds{30}) == 143);
+  CHECK(piped.wait(seconds{20}) == 0);
+  CHECK_THAT(piped.out(), !Contains("\x1b") && Contains("stopped by signal 15"));
 }
 
 TEST_CASE("a missing file is reported once, and no rank is started for it", "[failure]") {
