@@ -72,8 +72,8 @@ std::string report_page(const ReportedRuns& runs) {
              "<h1>{0}</h1>\n<p class=\"soft\">Made by dstrain report on {3}</p>\n",
              escape_xml(title), report_style(), hiding_rules(), utc_now()) +
          notes(runs) + overview_part(runs) + "<h2>Curves</h2>\n" + key_of(runs) +
-         curves_part(runs) + time_part(runs) + ranks_part(runs) + starts_part(runs) +
-         config_part(runs) +
+         curves_part(runs) + time_part(runs) + timeline_part(runs) + ranks_part(runs) +
+         starts_part(runs) + config_part(runs) +
          fmt::format("</main>\n<script>{}</script>\n</body>\n</html>\n", report_script());
 }
 

@@ -15,6 +15,8 @@ std::string overview_part(const ReportedRuns& runs);
 std::string curves_part(const ReportedRuns& runs);
 /// Shows where the time of each run went, as rank 0's phases have it.
 std::string time_part(const ReportedRuns& runs);
+/// Draws what each rank does in a step, of the newest trace of each run.
+std::string timeline_part(const ReportedRuns& runs);
 /// Draws the memory of every rank and the load of every expert at the last step that has them.
 std::string ranks_part(const ReportedRuns& runs);
 /// Lists when each run was started, on what, and how that ended.

@@ -18,7 +18,8 @@
 #include "cmd/byte_progress.h"
 #include "cmd/command.h"
 #include "cmd/exit_codes.h"
-#include "cmd/runs/run_status.h"
+#include "cmd/runs/run_overview.h"
+#include "cmd/trace/trace_tables.h"
 #include "engine/base/amount_text.h"
 #include "engine/base/storage_error.h"
 #include "engine/checkpoint/owner/run_owner.h"
@@ -37,6 +38,8 @@ struct TraceFlags {
   std::string ranks = "all";
   std::string of;  ///< steps of a trace that is there; empty: not asked for
   std::string output;
+  bool tables = false;
+  bool json = false;
 };
 
 /// Traces that a run has written, the oldest first.
@@ -154,6 +157,12 @@ int trace(const TraceFlags& flags) {
       throw ConfigError(fmt::format("{} has no rank of {}", folder.string(), flags.ranks));
     }
   }
+  if (flags.tables || flags.json) {
+    TraceTables tables = tables_of(folder, joined.ranks.front());
+    add_flops(overview_of(run, std::chrono::milliseconds(0)), tables);
+    fmt::print("{}", flags.json ? to_json_text(tables) : to_text(tables));
+    return kExitSuccess;
+  }
   const fs::path output =
       flags.output.empty() ? fs::path(folder.string() + ".json.gz") : fs::path(flags.output);
   join_rank_traces(folder, joined, output);
@@ -191,9 +200,14 @@ void add_trace_command(CLI::App& app, Command& chosen) {
       ->add_option("-o,--output", flags->output,
                    "The file to write; default: RUN/traces/steps-A-B.json.gz")
       ->type_name("FILE");
+  command->add_flag("--tables", flags->tables,
+                    "Print instead what the first of the ranks did: its transfers by kind and "
+                    "size, with count, bytes, time and bandwidths; and its blocks, with FLOPs");
+  command->add_flag("--json", flags->json, "Print these tables as one JSON object");
   command->footer(
       "Examples:\n"
       "  dstrain trace runs/quickstart                  # the next five steps\n"
+      "  dstrain trace runs/quickstart --tables         # sums instead of a timeline\n"
       "  dstrain trace runs/quickstart --ranks 0-7 --steps 2\n"
       "  dstrain trace runs/quickstart --of 20-24       # of training.trace.steps\n"
       "Each rank is a process of the timeline: its actions, operations, transfers with bytes and\n"

@@ -11,13 +11,13 @@ constexpr KeyBlock kTensorboard{"tensorboard.", kMonitors.to(&MonitorConfig::ten
 constexpr KeyBlock kCsv{"csv_monitor.", kMonitors.to(&MonitorConfig::csv)};
 constexpr KeyBlock kWandb{"wandb.", kMonitors.to(&MonitorConfig::wandb)};
 
-/// Adds settings of a block that are all without effect, since metrics.jsonl has what they ask for.
-void add_timings(std::vector<Key>& keys,
-                 const std::string& block,
-                 std::initializer_list<const char*> names) {
+/// Adds settings of a block that are all without effect, since what they ask for is elsewhere.
+void add_without_effect(std::vector<Key>& keys,
+                        const std::string& block,
+                        std::initializer_list<const char*> names,
+                        const std::string& why) {
   for (const char* name : names) {
-    keys.push_back(no_effect(block + "." + name, KeyKind::kAny,
-                             "metrics.jsonl has the timings of every step"));
+    keys.push_back(no_effect(block + "." + name, KeyKind::kAny, why));
   }
 }
 
@@ -52,11 +52,15 @@ std::vector<Key> monitor_keys() {
       "comet",
       "nothing is written for Comet, whose offline archives only its own library writes; "
       "tensorboard, csv_monitor and wandb are written"));
-  add_timings(keys, "flops_profiler",
-              {"enabled", "recompute_fwd_factor", "profile_step", "module_depth", "top_modules",
-               "detailed", "output_file"});
-  add_timings(keys, "comms_logger", {"enabled", "verbose", "prof_all", "debug", "prof_ops"});
-  add_timings(keys, "timers.throughput", {"enabled", "synchronized"});
+  const std::string of_trace = "`dstrain trace RUN --tables` prints it of any steps of a run";
+  add_without_effect(keys, "flops_profiler",
+                     {"enabled", "recompute_fwd_factor", "profile_step", "module_depth",
+                      "top_modules", "detailed", "output_file"},
+                     of_trace);
+  add_without_effect(keys, "comms_logger", {"enabled", "verbose", "prof_all", "debug", "prof_ops"},
+                     of_trace);
+  add_without_effect(keys, "timers.throughput", {"enabled", "synchronized"},
+                     "metrics.jsonl has the timings of every step");
   keys.push_back(no_effect("memory_breakdown", KeyKind::kBool,
                            "metrics.jsonl and ranks.jsonl have memory_bytes"));
   keys.push_back(no_effect("dump_state", KeyKind::kBool, "--print-config prints every value"));

@@ -9,6 +9,7 @@ void TraceLog::start() {
   for (const auto& buffer : buffers_) {
     const std::lock_guard of_buffer(buffer->mutex);
     buffer->events.clear();
+    buffer->left_out = 0;
   }
   recording_.store(true, std::memory_order_relaxed);
 }
@@ -19,7 +20,9 @@ std::vector<TraceLog::Track> TraceLog::stop() {
   std::vector<Track> tracks;
   for (const auto& buffer : buffers_) {
     const std::lock_guard of_buffer(buffer->mutex);
-    tracks.push_back({.thread = buffer->thread, .events = std::move(buffer->events)});
+    tracks.push_back({.thread = buffer->thread,
+                      .events = std::move(buffer->events),
+                      .left_out = buffer->left_out});
     buffer->events.clear();
   }
   return tracks;
@@ -32,7 +35,11 @@ std::string_view TraceLog::keep(std::string_view text) {
 
 void TraceLog::add(const TraceEvent& event) {
   const std::lock_guard lock(buffer_->mutex);  // that of the thread itself: nobody waits
-  buffer_->events.push_back(event);
+  if (buffer_->events.size() < kMostEvents) {
+    buffer_->events.push_back(event);
+  } else {
+    ++buffer_->left_out;
+  }
 }
 
 TraceLog::Thread::Thread(TraceLog* log, std::string name)

@@ -48,13 +48,18 @@ class TraceLog {
     std::mutex mutex;
     std::string thread;
     std::vector<TraceEvent> events;
+    std::int64_t left_out = 0;
   };
 
  public:
+  /// The most events of a thread: 250 MB.
+  static constexpr std::size_t kMostEvents = std::size_t{1} << 21U;
+
   /// The events of one thread, in the order in which they ended.
   struct Track {
     std::string thread;
     std::vector<TraceEvent> events;
+    std::int64_t left_out = 0;  ///< of them, after the most that it may have
   };
 
   TraceLog() = default;

@@ -112,6 +112,14 @@ void RunTrace::close(std::int64_t step) {
   std::erase_if(windows_, [&](const Window& window) { return window.steps.last <= step; });
   const std::filesystem::path folder = trace_folder(output_dir_, done.window.steps);
   const bool writes = is_traced(done.window.ranks, world_.rank());
+  for (const TraceLog::Track& track : tracks) {
+    if (track.left_out > 0) {
+      spdlog::warn(
+          "the trace of steps {} lacks the last {} events of thread \"{}\", which keeps {}: "
+          "trace fewer steps",
+          to_text({done.window.steps}), track.left_out, track.thread, TraceLog::kMostEvents);
+    }
+  }
   TraceIndex index;
   if (world_.rank() == 0) {
     index = {.steps = done.window.steps,

@@ -24,14 +24,6 @@ std::string json_text(std::string_view text) {
   return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-/// The bytes that leave a rank of a ring for each byte of the whole buffer (nccl-tests' "busbw").
-double bus_share(std::string_view op, int ranks) {
-  const double others = static_cast<double>(ranks - 1) / ranks;
-  if (op == "all_reduce") return 2.0 * others;
-  if (op == "all_gather" || op == "reduce_scatter") return others;
-  return 1.0;
-}
-
 /// The same number at both ends of a message, and at no other's. Below 2^53, which is how far
 /// JSON's readers count.
 std::uint64_t id_of_message(std::string_view group, int from, int to, std::int64_t number) {
@@ -199,6 +191,13 @@ double microseconds_of(const RankTrace& trace, std::int64_t at_ns) {
   // Whole nanoseconds first: steady clocks are too large for a double's digits.
   const std::int64_t since = at_ns - trace.first.offset_ns - trace.first.zero_ns;
   return (static_cast<double>(since) - share * change) * 1e-3;
+}
+
+double bus_share(std::string_view op, int ranks) {
+  const double others = static_cast<double>(ranks - 1) / ranks;
+  if (op == "all_reduce") return 2.0 * others;
+  if (op == "all_gather" || op == "reduce_scatter") return others;
+  return 1.0;
 }
 
 std::string_view operation_name(std::string_view function) {

@@ -35,6 +35,10 @@ struct RankTrace {
 /// two readings the offset changes evenly.
 double microseconds_of(const RankTrace& trace, std::int64_t at_ns);
 
+/// The bytes that leave a rank of a ring for each byte of a collective's whole buffer, as
+/// nccl-tests' "busbw" counts them.
+double bus_share(std::string_view op, int ranks);
+
 /// The name of an operation in a trace, of the function that runs it: "norm_forward" of
 /// "virtual void dstrain::CpuOps::norm_forward(const NormForward&, Stream&)".
 std::string_view operation_name(std::string_view function);

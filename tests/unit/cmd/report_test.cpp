@@ -12,6 +12,7 @@
 #include "cmd/runs/metrics_columns.h"
 #include "cmd/runs/run_overview.h"
 #include "engine/config/config_error.h"
+#include "engine/train/trace/trace_file.h"
 #include "tests/unit/checkpoint/scratch_folder.h"
 
 namespace dstrain {
@@ -103,6 +104,42 @@ TEST_CASE("metrics become columns, and lines that are none are counted", "[runs]
   CHECK(metrics.column("none").empty());
   CHECK(metrics.times()[1] - metrics.times()[0] == 1.0);
   CHECK(std::isnan(metrics.times()[2]));
+}
+
+TEST_CASE("a report draws the last step of the newest trace", "[runs]") {
+  const ScratchFolder folder;
+  const fs::path run = folder.path() / "run";
+  write_run(run, 0.1, 2);
+  CHECK_THAT(page_of({run}), !Contains("Timeline of a step"));
+  const fs::path trace = trace_folder(run, {3, 4});
+  write_trace_index(trace, {.steps = {3, 4}, .ranks = {0, 1}, .world_size = 2});
+  const auto event = [](TraceKind kind, const char* name, std::int64_t begin, std::int64_t end,
+                        std::int64_t number) {
+    return TraceEvent{.kind = kind,
+                      .name = name,
+                      .begin_ns = begin * 1000,
+                      .end_ns = end * 1000,
+                      .number = number};
+  };
+  for (const int rank : {0, 1}) {
+    write_rank_trace(trace, {.rank = rank,
+                             .world_size = 2,
+                             .host = "h",
+                             .steps = {3, 4},
+                             .tracks = {{"compute",
+                                         {event(TraceKind::kAction, "forward", 10, 90, 7),
+                                          event(TraceKind::kAction, "step", 0, 100, 3),
+                                          event(TraceKind::kAction, "forward", 110, 150, 8),
+                                          event(TraceKind::kAction, "step", 100, 200, 4),
+                                          event(TraceKind::kAction, "report", 200, 205, -1)}},
+                                        {"a<b", {event(TraceKind::kWait, "wait", 120, 160, -1)}}}});
+  }
+  const std::string page = page_of({run});
+  CHECK_THAT(page, Contains("Timeline of a step") && Contains("Step 4") &&
+                       Contains("rank 0: forward, 40 µs, 8") && Contains("rank 1: wait, 40 µs") &&
+                       Contains("105 µs") && Contains("a&lt;b") && !Contains("80 µs, 7"));
+  fs::resize_file(trace / rank_file_name(1), 30);
+  CHECK_THAT(page_of({run}), Contains("rank-00001.json.gz is damaged") && Contains("</html>"));
 }
 
 TEST_CASE("times are those of UTC", "[runs]") {
