@@ -64,8 +64,9 @@ bool shows_unicode() {
 
 }  // namespace
 
-Terminal::Terminal() : signs_(shows_unicode() ? kUnicode : kAscii) {
-  if (newterm(nullptr, stdout, stdin) == nullptr) {
+Terminal::Terminal()
+    : signs_(shows_unicode() ? kUnicode : kAscii), screen_(newterm(nullptr, stdout, stdin)) {
+  if (screen_ == nullptr) {
     const char* const kind = std::getenv("TERM");
     throw ConfigError(fmt::format(
         "TERM is {}, a terminal that nothing here knows how to draw on; set it to what your "
@@ -97,6 +98,7 @@ Terminal::Terminal() : signs_(shows_unicode() ? kUnicode : kAscii) {
 
 Terminal::~Terminal() {
   endwin();
+  delscreen(static_cast<SCREEN*>(screen_));
 }
 
 int Terminal::signal() {

@@ -31,6 +31,7 @@ class Terminal {
 
  private:
   Signs signs_;
+  void* screen_;  ///< ncurses'
 };
 
 }  // namespace dstrain

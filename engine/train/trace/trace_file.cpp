@@ -30,6 +30,13 @@ std::uint64_t id_of_message(std::string_view group, int from, int to, std::int64
   return fnv_hash<std::uint64_t>(fmt::format("{}/{}/{}/{}", group, from, to, number)) >> 11U;
 }
 
+/// Threads' numbers in a file. That of the thread that computes is its process's, by which Perfetto
+/// knows a main thread; no other may be like any rank's.
+int thread_id(int rank, int thread) {
+  constexpr int kOthers = 1'000'000;
+  return thread == 0 ? rank : kOthers + thread;
+}
+
 class EventLines {
  public:
   EventLines(const RankTrace& trace, std::string& text) : trace_(trace), text_(text) {}
@@ -37,14 +44,16 @@ class EventLines {
   void name_process() {
     std::string name = fmt::format("rank {}", trace_.rank);
     if (!trace_.place.empty()) name += fmt::format(" ({})", trace_.place);
-    add_fact("process_name", 0, fmt::format(R"("name":{})", json_text(name)));
-    add_fact("process_labels", 0,
+    add_fact("process_name", trace_.rank, fmt::format(R"("name":{})", json_text(name)));
+    add_fact("process_labels", trace_.rank,
              fmt::format(R"("labels":{})", json_text(trace_.host + ", " + trace_.device)));
-    add_fact("process_sort_index", 0, fmt::format(R"("sort_index":{})", trace_.rank));
+    add_fact("process_sort_index", trace_.rank, fmt::format(R"("sort_index":{})", trace_.rank));
   }
   void name_thread(int thread, const std::string& name) {
-    add_fact("thread_name", thread, fmt::format(R"("name":{})", json_text(name)));
-    add_fact("thread_sort_index", thread, fmt::format(R"("sort_index":{})", thread));
+    add_fact("thread_name", thread_id(trace_.rank, thread),
+             fmt::format(R"("name":{})", json_text(name)));
+    add_fact("thread_sort_index", thread_id(trace_.rank, thread),
+             fmt::format(R"("sort_index":{})", thread));
   }
 
   /// `is_within` says that it happened within another operation, which has its time already.
@@ -87,7 +96,8 @@ class EventLines {
     text_ += fmt::format(
         R"({{"ph":"X","cat":"{}","name":{},"pid":{},"tid":{},"ts":{:.3f},"dur":{:.3f},"args":{{{}}}}},)"
         "\n",
-        category, json_text(name), trace_.rank, thread, microseconds_of(trace_, event.begin_ns),
+        category, json_text(name), trace_.rank, thread_id(trace_.rank, thread),
+        microseconds_of(trace_, event.begin_ns),
         microseconds_of(trace_, event.end_ns) - microseconds_of(trace_, event.begin_ns), args);
   }
 
@@ -97,8 +107,8 @@ class EventLines {
         R"("args":{{"from":{},"to":{},"bytes":{},"group":{}}}}},)"
         "\n",
         end, end == 'f' ? R"("bp":"e",)" : "", id_of_message(event.group, from, to, event.number),
-        trace_.rank, thread, microseconds_of(trace_, event.begin_ns), from, to, event.bytes,
-        json_text(event.group));
+        trace_.rank, thread_id(trace_.rank, thread), microseconds_of(trace_, event.begin_ns), from,
+        to, event.bytes, json_text(event.group));
   }
 
   static std::string numbered(const TraceEvent& event) {
@@ -210,7 +220,7 @@ std::string trace_text(const RankTrace& trace) {
   std::string text = header(trace.rank, trace.world_size, trace.first, trace.steps);
   EventLines lines(trace, text);
   lines.name_process();
-  int thread = 0;
+  int thread = -1;
   for (const TraceLog::Track& track : trace.tracks) {
     if (track.events.empty()) continue;
     lines.name_thread(++thread, track.thread);

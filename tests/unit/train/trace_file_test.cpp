@@ -92,7 +92,8 @@ TEST_CASE("a rank's file has what happened, once, with both ends of a message", 
   CHECK(by_name["step"]["dur"].get<double>() == Approx(100.0));
   CHECK(by_name["outer"]["cat"] == "kernel");
   CHECK(by_name["inner"]["cat"] == "cpu_op");  // its time is outer's
-  CHECK(by_name["copy"]["tid"] == 2);
+  CHECK(by_name["step"]["tid"] == 1);          // as the process
+  CHECK(by_name["copy"]["tid"] == 1'000'001);
   CHECK(by_name["wait for \"copies\""]["cat"] == "wait");
   const Json& args = by_name["all_reduce"]["args"];
   CHECK(args["bytes"] == 4'000'000);
