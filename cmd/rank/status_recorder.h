@@ -22,7 +22,6 @@ class StatusRecorder final : public ActivityRecorder {
   int add_group(const std::string& name) override;
   void begin_collective(int group, Op op, Purpose purpose) noexcept override;
   void end_collective(int group) noexcept override;
-  void add_transfer_wait(int /*world_rank*/, double /*seconds*/) noexcept override {}
   void begin_wait() noexcept override;
   void end_wait() noexcept override;
   void begin_phase(RunPhase phase) noexcept override;

@@ -33,8 +33,8 @@ class ActivityRecorder {
   virtual void end_collective(int group) noexcept = 0;
 
   /// Called at the end of a collective, in its thread: how long it waited for bytes to come from
-  /// `world_rank`, or to leave for it, while that one took part already.
-  virtual void add_transfer_wait(int world_rank, double seconds) noexcept = 0;
+  /// `world_rank`, or to leave for it, while that one took part already. Few want to know.
+  virtual void add_transfer_wait(int /*world_rank*/, double /*seconds*/) noexcept {}
 
   /// A thread waits for a side stream, that is for what others send. Counts only from the thread
   /// that computes, which is the one that made the recorder.
