@@ -45,7 +45,8 @@ TEST_CASE("a profiler sees the step, its passes, and every unit in them", "[trac
   REQUIRE(lines.size() > 4);
   CHECK(lines[0] == "domain dstrain");
   CHECK(lines[1] == "0 step 7");
-  CHECK(lines[2] == "1 forward 0");
+  CHECK(lines[2] == "1 load 0");
+  CHECK(lines[3] == "1 forward 0");
   CHECK(lines.back() == "1 optimizer 0");
   const auto has = [&](const std::string& line) {
     return std::find(lines.begin(), lines.end(), line) != lines.end();
