@@ -14,6 +14,7 @@
 #include "cmd/exit_codes.h"
 #include "cmd/runs/run_overview.h"
 #include "cmd/why/findings.h"
+#include "cmd/why/priced_gain.h"
 #include "cmd/why/step_account.h"
 
 namespace dstrain {
@@ -61,6 +62,15 @@ std::string seconds_text(double seconds) {
   return fmt::format("{:.2f} s", seconds);
 }
 
+/// By the price, which knows what comes instead; where there is none, by what the parts that it is
+/// about take.
+std::string gain_text(const Finding& finding) {
+  if (!finding.price) return fmt::format("saves at most {:.1f} %", 100.0 * finding.gain);
+  const double percent = 100.0 * *finding.price;
+  return percent >= 0.0 ? fmt::format("saves {:.1f} %, by price", percent)
+                        : fmt::format("costs {:.1f} %, by price", -percent);
+}
+
 void print_text(const RunOverview& run,
                 const StepAccount& account,
                 const std::vector<Finding>& findings) {
@@ -88,8 +98,7 @@ void print_text(const RunOverview& run,
     fmt::print("  {}. {:.1f} %: {}.\n", i + 1, 100.0 * finding.share, finding.what);
     if (!finding.advice.empty()) fmt::print("     {}.\n", finding.advice);
     if (!finding.sets.empty()) {
-      fmt::print("     --set {}   saves at most {:.1f} %\n", fmt::join(finding.sets, " --set "),
-                 100.0 * finding.gain);
+      fmt::print("     --set {}   {}\n", fmt::join(finding.sets, " --set "), gain_text(finding));
     }
   }
 }
@@ -107,7 +116,8 @@ void print_json(const RunOverview& run,
                     {"share", finding.share},
                     {"advice", finding.advice},
                     {"set", finding.sets},
-                    {"gain", finding.gain}});
+                    {"gain", finding.gain},
+                    {"priced_gain", finding.price ? Json(*finding.price) : Json(nullptr)}});
   }
   const Json json = {{"folder", run.status.folder.string()},
                      {"first_step", account.first_step},
@@ -129,7 +139,11 @@ int explain(const WhyFlags& flags) {
     steps = std::clamp<std::int64_t>(run.step() - run.starts.back().step - 1, 1, steps);
   }
   const StepAccount account = account_of(flags.folder, steps);
-  const std::vector<Finding> findings = findings_of(run, account, rank_seconds(flags.folder));
+  std::vector<Finding> findings = findings_of(run, account, rank_seconds(flags.folder));
+  const PricedRun priced(run, account);
+  for (Finding& finding : findings) {
+    finding.price = priced.gain(finding.sets);
+  }
   if (flags.json) {
     print_json(run, account, findings);
   } else {

@@ -13,10 +13,8 @@ namespace {
 constexpr double kUsualFlops = 312.0e12;     // A100
 constexpr double kUsualLinkBytes = 300.0e9;  // likewise
 constexpr double kBestEfficiency = 0.6;      // of the data sheet, for large matrices
-constexpr double kHalfEfficientTokens =
-    256;                                 // of a micro-batch, at which products run half as fast
-constexpr double kHiddenShare = 0.7;     // of computing, behind which gradients travel unseen
-constexpr double kSelectiveCost = 0.01;  // of a step: one pass over what is computed again
+constexpr double kHiddenShare = 0.7;         // of computing, behind which gradients travel unseen
+constexpr double kSelectiveCost = 0.01;      // of a step: one pass over what is computed again
 
 struct Rates {
   double flops;
@@ -212,7 +210,8 @@ double price_step(const Config& config, const RunPlan& plan, const Cluster& clus
   const auto micro_tokens = static_cast<double>(plan.batch.own_tokens());
   const double tokens =
       micro_tokens * static_cast<double>(*config.batch.gradient_accumulation_steps);
-  const double efficiency = kBestEfficiency * micro_tokens / (micro_tokens + kHalfEfficientTokens);
+  const double efficiency =
+      kBestEfficiency * micro_tokens / (micro_tokens + cluster.half_efficient_tokens);
   const double work = flops_per_token(config.model, config.data.sequence_length) * tokens /
                       plan.mesh.degree(kModelAxes);
   const double computing = work * (1.0 + computed_again(config)) / (rates.flops * efficiency);

@@ -17,6 +17,8 @@ struct Cluster {
   double network_bytes = 25.0e9;  ///< of one rank to other hosts, a second, each way: 200 Gbit/s
   double host_bytes = 25.0e9;  ///< of one rank to its host's memory, a second: PCIe 4.0, 16 lanes
   double disk_bytes = 2.0e9;   ///< of one rank to its host's disk, a second, reads and writes
+  /// Of a micro-batch, at which products run half as fast as they can.
+  double half_efficient_tokens = 256.0;
 };
 
 /// The seconds of a step of `config` on the rank that `plan` is for, which sends what the plan's

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "cmd/why/findings.h"
+#include "cmd/why/priced_gain.h"
 #include "engine/config/config_error.h"
 #include "tests/unit/checkpoint/scratch_folder.h"
 
@@ -124,6 +125,44 @@ TEST_CASE("the host whose bytes are waited for is named, by the newest file", "[
   }
   start(R"([["a",2],["b",2]])");
   CHECK_THAT(findings_in(folder.path())[0].what, Contains("bytes between a and b"));
+}
+
+TEST_CASE("a change is priced with what the run measured", "[why]") {
+  const ScratchFolder folder;
+  // Half of what is not computing is for bytes, as the fitted rates must say.
+  write_steps(folder.path(),
+              R"({"compute":0.5,"data":0,"communication":{"data":0.25},"pipeline":0,)"
+              R"("straggler":0,"rest":0,"slowest_rank":0,"slower_by":0})");
+  write_start(folder.path(), R"({"data":4})",
+              R"({"train_batch_size": 32, "train_micro_batch_size_per_gpu": 4,
+                  "gradient_accumulation_steps": 2, "zero_optimization": {"overlap_comm": false},
+                  "model": {"model_type": "llama", "vocab_size": 256, "hidden_size": 64,
+                            "intermediate_size": 128, "num_hidden_layers": 4,
+                            "num_attention_heads": 4, "num_key_value_heads": 2,
+                            "max_position_embeddings": 64},
+                  "optimizer": {"type": "AdamW", "params": {"lr": 1e-3}},
+                  "data": {"train": "data/train", "sequence_length": 64},
+                  "training": {"steps": 100, "device": "cpu", "output_dir": "runs/x"}})");
+  const RunOverview run = overview_of(folder.path(), std::chrono::milliseconds(0));
+  const PricedRun priced(run, account_of(folder.path(), 10));
+  // Nine tenths of a third of the time hide behind computing.
+  const auto overlap = priced.gain({"zero_optimization.overlap_comm=true"});
+  REQUIRE(overlap);
+  CHECK(*overlap == Approx(0.3).epsilon(0.05));
+  CHECK(priced.gain({"zero_optimization.overlap_comm=false"}).value() == Approx(0.0).margin(1e-9));
+  // Twice the micro-batches for each sum of gradients, which half as much travels for.
+  const auto rarer = priced.gain({"gradient_accumulation_steps=4", "train_batch_size=64"});
+  REQUIRE(rarer);
+  CHECK(*rarer == Approx(1.0 / 6.0).epsilon(0.1));
+  // A layout that the written batch does not fit: what follows from it is left open.
+  CHECK(priced.gain({"tensor_parallel.size=2"}));
+  CHECK_FALSE(priced.gain({"tensor_parallel.size=3"}));
+  CHECK_FALSE(priced.gain({}));
+
+  write_start(folder.path(), R"({"data":4})", R"({"of": "another version"})");
+  const RunOverview other = overview_of(folder.path(), std::chrono::milliseconds(0));
+  CHECK_FALSE(PricedRun(other, account_of(folder.path(), 10))
+                  .gain({"zero_optimization.overlap_comm=true"}));
 }
 
 TEST_CASE("what stands in the way of training is said with the key that would help", "[why]") {
