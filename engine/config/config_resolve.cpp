@@ -254,7 +254,11 @@ void resolve_config(LoadedConfig& loaded,
   }
   // Only a warning: a run that restarts on fewer ranks still has to go on.
   const std::vector<NumberSpan>& traced = loaded.config.training.trace.ranks;
-  if (!traced.empty() && traced.back().last >= world_size) {
+  if (!traced.empty() && loaded.config.training.trace.steps.empty()) {
+    loaded.warnings.push_back(fmt::format(
+        "training.trace.ranks is \"{}\", and nothing is traced: training.trace.steps says no steps",
+        to_text(traced)));
+  } else if (!traced.empty() && traced.back().last >= world_size) {
     loaded.warnings.push_back(fmt::format(
         "training.trace.ranks is \"{}\", and the {} are numbered from 0: those that are not there "
         "are left out",

@@ -190,12 +190,14 @@ Key matmul_algorithms() {
 
 Key trace_spans(const std::string& name, std::vector<NumberSpan> TraceConfig::*member) {
   Key key{.path = "training.trace." + name, .kind = KeyKind::kAny};
-  key.shape =
-      R"({"anyOf": [{"type": "integer", "minimum": 0}, {"type": "string", "minLength": 1}]})";
-  key.set = [member, path = key.path](ConfigDraft& draft, const JsonNode& node) {
+  const bool of_steps = member == &TraceConfig::steps;
+  key.shape = of_steps ? R"({"anyOf": [{"type": "integer", "minimum": 1},
+      {"type": "string", "pattern": "^[1-9][0-9]*(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*$"}]})"
+                       : R"({"anyOf": [{"type": "integer", "minimum": 0},
+      {"type": "string", "pattern": "^(all|[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*)$"}]})";
+  key.set = [member, of_steps, path = key.path](ConfigDraft& draft, const JsonNode& node) {
     std::vector<NumberSpan>& spans = draft.config.training.trace.*member;
-    const bool is_ranks = member == &TraceConfig::ranks;
-    if (is_ranks && node.is_text("all")) {
+    if (!of_steps && node.is_text("all")) {
       spans.clear();
       return;
     }
@@ -206,15 +208,15 @@ Key trace_spans(const std::string& name, std::vector<NumberSpan> TraceConfig::*m
       throw_config_error(
           node.where, path,
           fmt::format("must be {}, ascending; found {}",
-                      is_ranks ? "\"all\", or numbers of ranks such as \"0,8-15\""
-                               : "numbers of steps such as \"20-24\" or \"20-24,1000\"",
+                      of_steps ? "numbers of steps such as \"20-24\" or \"20-24,1000\""
+                               : "\"all\", or numbers of ranks such as \"0,8-15\"",
                       node.describe()));
     }
     for (const NumberSpan& span : *read) {
-      if (!is_ranks && span.first == 0) {
+      if (of_steps && span.first == 0) {
         throw_config_error(node.where, path, "begins with step 0, and the first step is 1");
       }
-      if (!is_ranks && span.last - span.first >= TraceConfig::kMostSteps) {
+      if (of_steps && span.last - span.first >= TraceConfig::kMostSteps) {
         throw_config_error(
             node.where, path,
             fmt::format("{} are {} steps in a row, and a trace has at most {}", to_text({span}),
@@ -223,14 +225,14 @@ Key trace_spans(const std::string& name, std::vector<NumberSpan> TraceConfig::*m
     }
     spans = *read;
   };
-  key.get = [member](const Config& c) -> std::string {
+  key.get = [member, of_steps](const Config& c) -> std::string {
     const std::vector<NumberSpan>& spans = c.training.trace.*member;
     if (!spans.empty()) return json_quote(to_text(spans));
-    return member == &TraceConfig::ranks ? json_quote("all") : "";
+    return of_steps ? "" : json_quote("all");
   };
-  key.note = member == &TraceConfig::ranks
-                 ? "the ranks that training.trace.steps is about"
-                 : "the steps of which <output_dir>/traces gets a timeline of all that ranks do";
+  key.note = of_steps
+                 ? "the steps of which <output_dir>/traces gets a timeline of all that ranks do"
+                 : "the ranks that training.trace.steps is about";
   return null_is_default(key);
 }
 
@@ -295,8 +297,7 @@ std::vector<Key> run_keys() {
                                           &TrainingConfig::max_consecutive_skips))),
       replica_check_interval(steps),
       trace_spans("steps", &TraceConfig::steps),
-      only_for(trace_spans("ranks", &TraceConfig::ranks), "training.trace.steps",
-               [](const Config& c) { return !c.training.trace.steps.empty(); }),
+      trace_spans("ranks", &TraceConfig::ranks),
       kCheckpoint.field("interval", steps, &CheckpointConfig::interval),
       kCheckpoint.field("keep", between(1, kMostSteps), &CheckpointConfig::keep),
       resume(),

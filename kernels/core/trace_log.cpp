@@ -4,7 +4,23 @@
 
 namespace dstrain {
 
-void TraceLog::start() {
+TraceSource::TraceSource() : log_(TraceLog::of_this_thread()) {
+  if (log_ == nullptr) return;
+  const std::lock_guard lock(log_->mutex_);
+  log_->sources_.push_back(this);
+}
+
+TraceSource::~TraceSource() {
+  if (log_ == nullptr) return;
+  const std::lock_guard lock(log_->mutex_);
+  std::erase(log_->sources_, this);
+}
+
+std::vector<std::string> TraceLog::start() {
+  std::vector<std::string> reasons;
+  for (TraceSource* const source : sources_) {
+    if (auto reason = source->start()) reasons.push_back(std::move(*reason));
+  }
   const std::lock_guard lock(mutex_);
   for (const auto& buffer : buffers_) {
     const std::lock_guard of_buffer(buffer->mutex);
@@ -12,11 +28,21 @@ void TraceLog::start() {
     buffer->left_out = 0;
   }
   recording_.store(true, std::memory_order_relaxed);
+  return reasons;
 }
 
 std::vector<TraceLog::Track> TraceLog::stop() {
-  const std::lock_guard lock(mutex_);
   recording_.store(false, std::memory_order_relaxed);
+  std::vector<Track> tracks = tracks_of_threads();
+  for (TraceSource* const source : sources_) {
+    for (Track& track : source->stop())
+      tracks.push_back(std::move(track));
+  }
+  return tracks;
+}
+
+std::vector<TraceLog::Track> TraceLog::tracks_of_threads() {
+  const std::lock_guard lock(mutex_);
   std::vector<Track> tracks;
   for (const auto& buffer : buffers_) {
     const std::lock_guard of_buffer(buffer->mutex);

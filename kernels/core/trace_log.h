@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_set>
@@ -20,6 +21,7 @@ namespace dstrain {
 enum class TraceKind : std::uint8_t {
   kAction,      ///< a stretch of the program: a step, a micro-batch, a block
   kOperation,   ///< of kernels/ops.h, or a copy
+  kKernel,      ///< of a GPU, by its own name; or a copy by it
   kCollective,  ///< of a communicator
   kWait,        ///< for a stream
   kSent,        ///< a message of a collective, sent from its beginning on
@@ -42,6 +44,36 @@ struct TraceEvent {
   int peer = -1;                ///< of a message: the other's rank in the world
 };
 
+/// The events of one thread, in the order in which they ended.
+struct TraceTrack {
+  std::string thread;
+  std::vector<TraceEvent> events;
+  std::int64_t left_out = 0;  ///< of them, after the most that it may have
+};
+
+class TraceLog;
+
+/// Something beside threads that knows what happens: a GPU. Belongs to the log of the thread that
+/// makes it, which must outlive it; called by that thread.
+class TraceSource {
+ public:
+  TraceSource();
+  TraceSource(const TraceSource&) = delete;
+  TraceSource& operator=(const TraceSource&) = delete;
+  virtual ~TraceSource();
+
+  /// Begins to listen. Returns the reason if it cannot.
+  virtual std::optional<std::string> start() = 0;
+  /// Ends it, and returns what was heard. Does nothing where it did not listen.
+  virtual std::vector<TraceTrack> stop() = 0;
+
+ protected:
+  [[nodiscard]] TraceLog* log() const { return log_; }
+
+ private:
+  TraceLog* const log_;  ///< nullptr: the thread has none
+};
+
 class TraceLog {
  private:
   struct Buffer {
@@ -55,22 +87,17 @@ class TraceLog {
   /// The most events of a thread: 250 MB.
   static constexpr std::size_t kMostEvents = std::size_t{1} << 21U;
 
-  /// The events of one thread, in the order in which they ended.
-  struct Track {
-    std::string thread;
-    std::vector<TraceEvent> events;
-    std::int64_t left_out = 0;  ///< of them, after the most that it may have
-  };
-
   TraceLog() = default;
   TraceLog(const TraceLog&) = delete;
   TraceLog& operator=(const TraceLog&) = delete;
   ~TraceLog() = default;
 
-  /// Begins to record, with nothing recorded before.
-  void start();
+  using Track = TraceTrack;
+
+  /// Begins to record, with nothing recorded before. Returns what sources cannot tell, and why.
+  std::vector<std::string> start();
   /// Ends it. Returns the threads' tracks in the order in which they were bound, those without
-  /// events too.
+  /// events too, and behind them those of sources.
   std::vector<Track> stop();
   [[nodiscard]] bool is_recording() const { return recording_.load(std::memory_order_relaxed); }
   /// A copy of `text` that stays as long as the log.
@@ -104,12 +131,17 @@ class TraceLog {
   void add(const TraceEvent& event);
 
  private:
+  friend class TraceSource;
+
+  std::vector<Track> tracks_of_threads();
+
   constinit static inline thread_local TraceLog* log_ = nullptr;
   constinit static inline thread_local Buffer* buffer_ = nullptr;
 
   std::atomic<bool> recording_{false};
   std::mutex mutex_;
   std::vector<std::unique_ptr<Buffer>> buffers_;
+  std::vector<TraceSource*> sources_;
   std::unordered_set<std::string> kept_;
 };
 

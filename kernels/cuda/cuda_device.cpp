@@ -59,6 +59,7 @@ CudaDevice::CudaDevice(int index, std::string name)
   keep_scratch(index);
   faults_ = std::make_unique<FaultBox>();
   compute_ = std::make_unique<CudaStream>(index, *faults_);
+  trace_ = make_gpu_trace();
 }
 
 void CudaDevice::use() const {

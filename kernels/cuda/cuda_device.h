@@ -18,6 +18,7 @@
 #include "kernels/core/device.h"
 #include "kernels/cuda/cuda_stream.h"
 #include "kernels/cuda/fault_box.h"
+#include "kernels/cuda/gpu_trace.h"
 #include "kernels/cuda/nvml.h"
 
 namespace dstrain {
@@ -78,6 +79,7 @@ class CudaDevice final : public Device {
   std::atomic<std::int64_t> peak_region_bytes_ = 0;
   std::unique_ptr<FaultBox> faults_;
   std::unique_ptr<CudaStream> compute_;
+  std::unique_ptr<TraceSource> trace_;
 
   std::mutex readings_mutex_;   // of all below
   std::unique_ptr<Nvml> nvml_;  // opened when first asked

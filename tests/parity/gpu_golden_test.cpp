@@ -7,6 +7,7 @@
 #include <catch2/catch.hpp>
 
 #include "engine/train/initial_weights.h"
+#include "kernels/core/trace_log.h"
 #include "tests/harness/golden_model.h"
 #include "tests/harness/thread_world.h"
 #include "tests/harness/tiny_model.h"
@@ -133,6 +134,50 @@ TEST_CASE("on GPUs a run that starts from a Hugging Face folder has PyTorch's lo
     }
     INFO("step " << step);
     CHECK(sum / tokens == Approx(expected.at(step)).epsilon(1e-5).margin(0));
+  }
+}
+
+TEST_CASE("a trace of a step has what the GPU did in it", "[parity][gpu][trace]") {
+  if (!has_gpu()) {
+    return;
+  }
+  const bool is_emulated = find_cuda_devices().names.front().find("emulated") != std::string::npos;
+  TraceLog log;
+  const TraceLog::Thread bound(&log, "compute");
+  const GoldenModel golden("llama-tiny");
+  const LoadedConfig loaded = golden.config("fp32");
+  const auto world = make_local_rendezvous(1);
+  const std::unique_ptr<Store> store = make_memory_store();
+  const auto engine = make_tiny_engine(loaded.config, *world[0], store.get());
+  golden.load_into(*engine);
+  const LoadBatch load = batches_of(golden);
+  const auto train = [&](std::int64_t step) {
+    (void)engine->train_step(load, step * golden.batch(),
+                             {.learning_rate = 1e-3, .update = step + 1});
+  };
+  train(0);
+  const std::vector<std::string> reasons = log.start();
+  CAPTURE(reasons);
+  const std::int64_t begin = TraceLog::now();
+  train(1);
+  const std::int64_t end = TraceLog::now();
+  std::size_t kernels = 0;
+  bool has_norm = false;
+  for (const TraceTrack& track : log.stop()) {
+    for (const TraceEvent& event : track.events) {
+      if (event.kind != TraceKind::kKernel) continue;
+      ++kernels;
+      has_norm = has_norm || event.name.find("norm_forward") != std::string_view::npos;
+      CHECK(event.begin_ns <= event.end_ns);
+      if (is_emulated) continue;  // its kernels run as they are enqueued, and it makes up two
+      CHECK(event.begin_ns >= begin);
+      CHECK(event.end_ns <= end);
+    }
+  }
+  REQUIRE(kernels > 0);
+  if (!is_emulated) {
+    CHECK(kernels > 50);
+    CHECK(has_norm);
   }
 }
 

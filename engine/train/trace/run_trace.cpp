@@ -100,7 +100,9 @@ void RunTrace::open(const Window& window, std::int64_t step) {
     std::filesystem::remove_all(trace_folder(output_dir_, open_->window.steps), ignored);
   }
   open_->clock = compare_clocks(world_);
-  if (is_traced(window.ranks, world_.rank())) log_->start();
+  if (!is_traced(window.ranks, world_.rank())) return;
+  for (const std::string& reason : log_->start())
+    spdlog::warn("the trace of steps {}: {}", to_text({open_->window.steps}), reason);
 }
 
 void RunTrace::close(std::int64_t step) {

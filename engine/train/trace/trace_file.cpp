@@ -66,6 +66,12 @@ class EventLines {
         add_span(thread, event, operation_name(event.name), is_within ? "cpu_op" : "kernel",
                  is_within ? "" : stream(thread));
         break;
+      case TraceKind::kKernel:
+        add_span(thread, event, event.name, "kernel",
+                 stream(thread) + (event.bytes == TraceEvent::kNone
+                                       ? std::string()
+                                       : fmt::format(R"(,"bytes":{})", event.bytes)));
+        break;
       case TraceKind::kCollective:
         add_span(thread, event, event.name, "kernel", stream(thread) + "," + collective(event));
         break;

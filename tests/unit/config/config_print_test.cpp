@@ -201,6 +201,7 @@ training.cuda_graphs             false              default
 training.output_dir              "runs/tiny"        run.json:10:44
 training.max_consecutive_skips   5                  default
 training.replica_check_interval  "auto"             default
+training.trace.ranks             "all"              default
 checkpoint.interval              0                  default
 checkpoint.keep                  2                  default
 checkpoint.resume                "auto"             default

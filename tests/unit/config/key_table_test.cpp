@@ -332,7 +332,7 @@ const std::map<std::string, Flip>& flips() {
       {"training.max_consecutive_skips", {"7"}},
       {"training.replica_check_interval", {"100"}},
       {"training.trace.steps", {"\"20-24\""}},
-      {"training.trace.ranks", {"\"0-3\"", {"training.trace.steps=20"}}},
+      {"training.trace.ranks", {"\"0-3\""}},
       {"checkpoint.interval", {"5"}},
       {"checkpoint.keep", {"9"}},
       {"checkpoint.resume", {"never"}},

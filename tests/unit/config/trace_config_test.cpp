@@ -43,7 +43,16 @@ TEST_CASE("the steps and ranks of a trace", "[config]") {
              Contains("500 steps in a row, and a trace has at most 100"));
   CHECK_THAT(error_of_tiny({R"(training.trace={"steps": 3, "ranks": "first"})"}),
              Contains("must be \"all\", or numbers of ranks"));
-  CHECK_THAT(error_of_tiny({R"(training.trace.ranks="0")"}), Contains("training.trace.steps"));
+
+  const auto warnings = [](const std::vector<std::string>& sets) {
+    LoadedConfig loaded = load_tiny(sets);
+    resolve_config(loaded, 2, {});
+    return loaded.warnings.empty() ? std::string() : loaded.warnings.back();
+  };
+  CHECK(warnings({R"(training.trace={"steps": 3, "ranks": "0-1"})"}).empty());
+  CHECK_THAT(warnings({R"(training.trace={"steps": 3, "ranks": "0-2"})"}),
+             Contains("the 2 ranks are numbered from 0"));
+  CHECK_THAT(warnings({R"(training.trace.ranks="0")"}), Contains("training.trace.steps says no"));
 }
 
 }  // namespace
