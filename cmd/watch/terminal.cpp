@@ -33,7 +33,9 @@ void take_note(int number) {
 }
 
 chtype attributes_of(Style style) {
-  const auto colour = [](short pair) { return has_colors() ? COLOR_PAIR(pair) : A_NORMAL; };
+  const auto colour = [](short pair) {
+    return has_colors() ? static_cast<chtype>(COLOR_PAIR(pair)) : A_NORMAL;
+  };
   switch (style) {
     case Style::kPlain:
       return A_NORMAL;

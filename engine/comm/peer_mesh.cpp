@@ -173,7 +173,6 @@ void PeerMesh::connect(const WireOptions& options,
 // names it.
 template <typename Done>
 void PeerMesh::wait_for(int peer, Wait what, const Done& done) {
-  using Clock = std::chrono::steady_clock;
   last_peer_ = peer;
   check_not_aborted();
   for (const int other : peers_) {

@@ -132,7 +132,7 @@ void RunTrace::close(std::int64_t step) {
                  folder.string());
   }
   const BlockSignals block;  // they are for the thread that ends a step
-  writing_ = std::async(std::launch::async, [this, folder, writes, index = std::move(index),
+  writing_ = std::async(std::launch::async, [folder, writes, index = std::move(index),
                                              trace = RankTrace{.rank = world_.rank(),
                                                                .world_size = world_.size(),
                                                                .host = rank_.host,

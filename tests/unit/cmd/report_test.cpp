@@ -3,6 +3,7 @@
 #include <cmath>
 #include <fstream>
 #include <limits>
+#include <set>
 
 #include <catch2/catch.hpp>
 #include <fmt/format.h>
