@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <fstream>
+#include <mutex>
 #include <numeric>
 #include <span>
 
@@ -148,6 +149,7 @@ void run_case(const OptimizerConfig& config,
               After&& after) {
   const int ranks = expected.at("ranks");
   const auto gradients = expected.at("gradients").get<std::vector<std::vector<Row>>>();
+  std::mutex one_at_a_time;  // Catch's assertions belong to one thread at a time
   thread_world(ranks, [&](Rendezvous& rendezvous) {
     std::vector<int> members(static_cast<std::size_t>(ranks));
     std::iota(members.begin(), members.end(), 0);
@@ -158,6 +160,7 @@ void run_case(const OptimizerConfig& config,
     for (std::size_t k = 0; k < gradients.size(); ++k) {
       rank.update(gradients[k], index, static_cast<std::int64_t>(k) + 1,
                   static_cast<double>(rates[k % rates.size()]));
+      const std::lock_guard lock(one_at_a_time);
       after(rank, index, k);
     }
     return true;
