@@ -119,7 +119,7 @@ StepTimeline timeline_of(const fs::path& folder) {
       take_event(Json::parse(line), rank, timeline);
     }
   }
-  // What all ranks agree on after the step belongs to it.
+  // The report that follows a step belongs to it.
   for (const DrawnEvent& event : timeline.events) {
     if (event.tooltip.find(": report,") != std::string::npos && event.begin <= timeline.end + 1e3 &&
         event.end > timeline.end && event.begin > timeline.begin) {

@@ -48,7 +48,7 @@ nlohmann::ordered_json read_resolved_config(const std::filesystem::path& folder)
 nlohmann::json last_step_line(const std::filesystem::path& path);
 
 /// Calls `visit` with the whole lines of such a file, the last one first, until it returns false.
-/// Of a file of more than `most_bytes` only the end is read.
+/// Reads only the end of a file of more than `most_bytes`.
 void visit_step_lines(const std::filesystem::path& path,
                       std::int64_t most_bytes,
                       const std::function<bool(const nlohmann::json& line)>& visit);

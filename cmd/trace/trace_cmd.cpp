@@ -100,7 +100,7 @@ class Wait {
       throw StorageError(
           fmt::format("{}: the run has ended, and did not write {}", run_.string(), what));
     }
-    // What it writes last may come after its end: it is looked for once more.
+    // A run may write a trace as it ends, so the files are looked for once more.
     has_ended_ = state_word(look_at_run(run_, std::chrono::milliseconds(0))) == "not running";
   }
   void done() { progress_.clear(); }

@@ -76,7 +76,7 @@ TraceTables tables_of(const std::filesystem::path& folder, int rank) {
   TraceTables tables{.rank = rank};
   double all_steps = 0.0;
   try {
-    // Of the thread that computes, in the order of their beginnings: units lie in a pass.
+    // The thread that computes comes first, its events by their beginnings: a unit lies in a pass.
     std::string pass;
     double pass_end = 0.0;
     double unit_end = 0.0;

@@ -5,6 +5,7 @@
 #include <numeric>
 #include <optional>
 #include <set>
+#include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -16,6 +17,12 @@ namespace {
 
 constexpr double kWorthNaming = 1.0 / 30.0;  // of the wall time
 constexpr double kSlower = 0.1;              // than the others, before a rank is named
+
+double median_of(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
 
 double percent(double share) {
   return 100.0 * share;
@@ -136,13 +143,12 @@ void add_slow_link(const RunOverview& run,
     for (const auto& [name, seconds] : waits) {
       if (name != most->first) others.push_back(seconds);
     }
-    const auto middle = others.begin() + static_cast<std::ptrdiff_t>(others.size() / 2);
-    std::nth_element(others.begin(), middle, others.end());
-    if (most->second < kLonger * *middle) return;
+    const double median = median_of(std::move(others));
+    if (most->second < kLonger * median) return;
     finding.what = fmt::format(
         "ranks wait for bytes from and to {}, {:.1f} times as long as for "
         "those of other hosts: its link is slow",
-        most->first, std::min(1000.0, most->second / std::max(*middle, 1e-6)));
+        most->first, std::min(1000.0, most->second / std::max(median, 1e-6)));
     finding.gain = finding.share;
   }
   findings.push_back(std::move(finding));
@@ -172,11 +178,10 @@ SlowRank slow_rank(const RunOverview& run, const StepAccount& account, const Ran
       others.push_back(ranks.computing[static_cast<std::size_t>(other)]);
   }
   if (others.empty()) return {};
-  const auto middle = others.begin() + static_cast<std::ptrdiff_t>(others.size() / 2);
-  std::nth_element(others.begin(), middle, others.end());
-  if (!(*slowest >= (1.0 + kSlower) * *middle) || *middle <= 0.0) return {};
+  const double median = median_of(std::move(others));
+  if (!(*slowest >= (1.0 + kSlower) * median) || median <= 0.0) return {};
   const auto found = account.slowest.find(rank);
-  return {rank, *slowest / *middle - 1.0,
+  return {rank, *slowest / median - 1.0,
           found == account.slowest.end() ? 0.0 : static_cast<double>(found->second) / steps};
 }
 

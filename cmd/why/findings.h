@@ -17,7 +17,7 @@ struct Finding {
   std::string advice;               ///< a sentence; empty: none
   std::vector<std::string> sets{};  ///< KEY=VALUE, to be tried together
   double gain = 0.0;                ///< the share of the wall time that they would save, at most
-  std::optional<double> price{};    ///< that which they are expected to save (priced_gain.h)
+  std::optional<double> price{};    ///< that which they are expected to save (priced_run.h)
 };
 
 /// Returns everything that costs a thirtieth of the wall time or more. Ranks, groups, links

@@ -14,7 +14,7 @@
 #include "cmd/exit_codes.h"
 #include "cmd/runs/run_overview.h"
 #include "cmd/why/findings.h"
-#include "cmd/why/priced_gain.h"
+#include "cmd/why/priced_run.h"
 #include "cmd/why/step_account.h"
 
 namespace dstrain {

@@ -40,7 +40,7 @@ struct Bounds {
   std::int64_t high = std::numeric_limits<std::int64_t>::max();
 };
 
-/// What a rank tells in each exchange.
+/// The times that a rank tells in each exchange.
 struct Stamps {
   std::int64_t begin = 0;
   std::int64_t last_end = 0;  ///< of the exchange before; 0: there was none

@@ -135,7 +135,7 @@ class PeerMesh {
   class Link;
   Link& link(int peer) { return *links_[static_cast<std::size_t>(peer)]; }
   std::int64_t next_place(int peer);
-  /// What is waited for: that the peer takes part, or that bytes move.
+  /// Says whether a wait is for the peer to take part, or for bytes to move.
   enum class Wait : std::uint8_t { kArrival, kBytes };
   template <typename Done>
   void wait_for(int peer, Wait what, const Done& done);

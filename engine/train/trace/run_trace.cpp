@@ -55,8 +55,7 @@ bool RunTrace::is_asked() {
   if (now - looked_ < kBetweenLooks) return false;
   looked_ = now;
   std::error_code none;
-  asked_ = std::filesystem::exists(output_dir_ / TraceRequest::kFile, none);
-  return asked_;
+  return std::filesystem::exists(output_dir_ / TraceRequest::kFile, none);
 }
 
 void RunTrace::begin_step(std::int64_t step) {
@@ -132,23 +131,27 @@ void RunTrace::close(std::int64_t step) {
                  folder.string());
   }
   const BlockSignals block;  // they are for the thread that ends a step
-  writing_ = std::async(std::launch::async, [folder, writes, index = std::move(index),
-                                             trace = RankTrace{.rank = world_.rank(),
-                                                               .world_size = world_.size(),
-                                                               .host = rank_.host,
-                                                               .place = rank_.place,
-                                                               .device = rank_.device,
-                                                               .steps = done.window.steps,
-                                                               .first = done.clock,
-                                                               .last = clock,
-                                                               .tracks = std::move(tracks)}] {
-    try {
-      if (trace.rank == 0) write_trace_index(folder, index);
-      if (writes) write_rank_trace(folder, trace);
-    } catch (const std::exception& error) {
-      spdlog::warn("the trace of steps {} is lost: {}", to_text({trace.steps}), error.what());
-    }
-  });
+  try {
+    writing_ = std::async(std::launch::async, [folder, writes, index = std::move(index),
+                                               trace = RankTrace{.rank = world_.rank(),
+                                                                 .world_size = world_.size(),
+                                                                 .host = rank_.host,
+                                                                 .place = rank_.place,
+                                                                 .device = rank_.device,
+                                                                 .steps = done.window.steps,
+                                                                 .first = done.clock,
+                                                                 .last = clock,
+                                                                 .tracks = std::move(tracks)}] {
+      try {
+        if (trace.rank == 0) write_trace_index(folder, index);
+        if (writes) write_rank_trace(folder, trace);
+      } catch (const std::exception& error) {
+        spdlog::warn("the trace of steps {} is lost: {}", to_text({trace.steps}), error.what());
+      }
+    });
+  } catch (const std::system_error& error) {  // no thread to be had
+    spdlog::warn("the trace of steps {} is lost: {}", to_text({done.window.steps}), error.what());
+  }
 }
 
 }  // namespace dstrain

@@ -72,7 +72,6 @@ class RunTrace {
   std::optional<Open> open_;
   std::future<void> writing_;
   std::chrono::steady_clock::time_point looked_{};
-  bool asked_ = false;
 };
 
 }  // namespace dstrain

@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 
 #include "cmd/why/findings.h"
-#include "cmd/why/priced_gain.h"
+#include "cmd/why/priced_run.h"
 #include "engine/config/config_error.h"
 #include "tests/unit/checkpoint/scratch_folder.h"
 

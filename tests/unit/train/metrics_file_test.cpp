@@ -13,6 +13,7 @@
 
 #include "engine/checkpoint/checkpoint_error.h"
 #include "engine/train/records/metrics_files.h"
+#include "engine/train/records/recent_ranks.h"
 #include "engine/train/records/step_lines.h"
 #include "engine/train/resident_memory.h"
 #include "tests/harness/captured_log.h"
@@ -48,6 +49,26 @@ std::vector<std::int64_t> steps_in(const std::filesystem::path& path) {
     steps.push_back(nlohmann::json::parse(line).at("step"));
   }
   return steps;
+}
+
+TEST_CASE("the recent file has the means of the last ten steps", "[train]") {
+  const checkpoint_test::ScratchFolder folder;
+  std::ofstream(folder.path() / RecentRanks::kFile) << "of an earlier start";
+  RecentRanks recent(folder.path());
+  CHECK_FALSE(std::filesystem::exists(folder.path() / RecentRanks::kFile));
+  for (std::int64_t step = 1; step <= 30; ++step) {
+    StepMetrics metrics{.step = step};
+    const auto seconds = static_cast<double>(step);
+    metrics.memory.resize(2);
+    metrics.times = {{.total = seconds},
+                     {.total = 2.0 * seconds, .slow_peer = 0, .slow_peer_seconds = 0.5}};
+    recent.write(metrics, step == 30);
+  }
+  std::ifstream in(folder.path() / RecentRanks::kFile);
+  const auto line = nlohmann::json::parse(in);
+  CHECK(line["step"] == 30);
+  CHECK(line["seconds"]["computing"] == nlohmann::json{25.5, 51.0});  // of steps 21 to 30
+  CHECK(line["seconds"]["bytes_waited_for"] == nlohmann::json{0.5, 0.0});
 }
 
 TEST_CASE("lines that could not be written come later, and none is ever half there", "[train]") {

@@ -1,4 +1,4 @@
-#include "cmd/why/priced_gain.h"
+#include "cmd/why/priced_run.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,7 +1,7 @@
-// What a change of a run's config is expected to save, by the price of a step (step_price.h), whose
-// two rates are first fitted to what was measured: arithmetic to the time that ranks compute,
-// bandwidth to the time in which they wait for bytes. It errs where the change meets what neither
-// shows, but unlike a bound it knows what comes instead of what it saves.
+// PricedRun: says what a change of a run's config is expected to save, by the price of a step
+// (step_price.h). The price's two rates are first fitted to what was measured: arithmetic to the
+// time that ranks compute, bandwidth to the time in which they wait for bytes. It errs where the
+// change meets what neither shows, but unlike a bound it knows what comes instead of what it saves.
 #pragma once
 
 #include <optional>
