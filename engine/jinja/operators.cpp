@@ -61,26 +61,6 @@ std::string missing(const Value& value, std::string_view name) {
 
 }  // namespace
 
-bool equal(const Value& a, const Value& b) {
-  if (a.is_number() && b.is_number()) {
-    return a.is_whole() && b.is_whole() ? a.whole() == b.whole() : a.real() == b.real();
-  }
-  if (a.is_string() && b.is_string()) return a.string() == b.string();
-  if (a.is_undefined() && b.is_undefined()) return true;
-  if ((a.is_list() && b.is_list()) || (a.is_tuple() && b.is_tuple())) {
-    return std::equal(a.items().begin(), a.items().end(), b.items().begin(), b.items().end(),
-                      equal);
-  }
-  if (a.is_dict() && b.is_dict()) {
-    return a.members().size() == b.members().size() &&
-           std::all_of(a.members().begin(), a.members().end(), [&](const auto& member) {
-             const Value* const other = b.find(member.first);
-             return other != nullptr && equal(member.second, *other);
-           });
-  }
-  return a.is_same(b);
-}
-
 int compare(const Value& a, const Value& b) {
   if (a.is_number() && b.is_number()) {
     if (a.is_whole() && b.is_whole()) {

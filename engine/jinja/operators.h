@@ -10,7 +10,6 @@
 
 namespace dstrain::jinja {
 
-[[nodiscard]] bool equal(const Value& a, const Value& b);
 /// Less than 0, 0 or more than 0. Numbers with numbers, strings with strings, sequences by their
 /// elements.
 [[nodiscard]] int compare(const Value& a, const Value& b);

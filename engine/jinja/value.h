@@ -131,6 +131,9 @@ class Value {
       held_;
 };
 
+/// Python's `==`.
+[[nodiscard]] bool equal(const Value& a, const Value& b);
+
 /// The arguments of a call.
 struct Arguments {
   Items positional{};
