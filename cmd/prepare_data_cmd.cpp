@@ -74,6 +74,36 @@ void print_some(const char* what, const std::vector<std::string>& named, std::in
   }
 }
 
+/// What fine-tuning data say, and what of it someone should know before a model is trained on it.
+void print_samples(const PrepareSummary::Samples& samples) {
+  if (samples.kind.empty()) {
+    return;
+  }
+  const SampleNotes& notes = samples.notes;
+  fmt::print("  {} {}{}: {} answers, {} trained tokens\n", grouped(samples.lines), samples.kind,
+             samples.chat_template.empty() ? "" : fmt::format(" by {}", samples.chat_template),
+             grouped(notes.answers), grouped(samples.trained_tokens));
+  if (notes.split_apart > 0) {
+    fmt::print(
+        "  {} conversations became several samples: the template shows earlier answers to the "
+        "model otherwise than it gave them\n",
+        grouped(notes.split_apart));
+  }
+  if (notes.across_border > 0) {
+    fmt::print(
+        "  {} answers whose first token begins in the prompt, which the model sees cut otherwise "
+        "when it is asked\n",
+        grouped(notes.across_border));
+  }
+  if (notes.without_stop > 0) {
+    fmt::print("  {} answers without a token that ends them\n", grouped(notes.without_stop));
+  }
+  if (notes.unasked > 0) {
+    fmt::print("  {} turns of the assistant before any question: context, not trained\n",
+               grouped(notes.unasked));
+  }
+}
+
 void print_summary(const PrepareSummary& summary) {
   const std::int64_t text_bytes =
       summary.train.text_bytes + (summary.validation ? summary.validation->text_bytes : 0);
@@ -83,6 +113,7 @@ void print_summary(const PrepareSummary& summary) {
              as_size(static_cast<std::int64_t>(static_cast<double>(text_bytes) /
                                                std::max(summary.seconds, 1e-3))),
              summary.tokenizer, summary.vocab_size, summary.token_type);
+  print_samples(summary.samples);
   print_split("train", summary.train);
   if (summary.validation) {
     print_split("validation", *summary.validation);
@@ -306,6 +337,43 @@ void add_prepare_data_command(CLI::App& app, Command& chosen) {
                    "Field of JSON lines that holds the text, with dots for nested fields: "
                    "data.text; default: text")
       ->type_name("NAME");
+  auto* const chat = command->add_flag(
+      "--chat", options.chat,
+      "JSON lines are for fine-tuning: \"messages\", ShareGPT's \"conversations\", \"prompt\" with "
+      "\"completion\", \"chosen\" with \"rejected\", Alpaca's \"instruction\" with \"output\", or "
+      "\"text\"; answers are trained, the rest is context");
+  command
+      ->add_option("--chat-template", options.chat_template,
+                   "Template that writes conversations: a .jinja file, or a model's folder; "
+                   "default: the tokenizer's folder")
+      ->type_name("FILE|FOLDER")
+      ->needs(chat);
+  command
+      ->add_option("--train-on", options.samples.train_on,
+                   "What of a conversation is trained: all turns of the assistant, its last turn, "
+                   "or every token")
+      ->transform(
+          CLI::CheckedTransformer(std::map<std::string, TrainOn>{{"assistant", TrainOn::kAssistant},
+                                                                 {"last_turn", TrainOn::kLastTurn},
+                                                                 {"all", TrainOn::kAll}},
+                                  CLI::ignore_case))
+      ->default_str("assistant")
+      ->type_name("assistant|last_turn|all")
+      ->needs(chat);
+  command
+      ->add_option("--answers-begin", options.samples.behind_prompt,
+                   "Where an answer begins: behind the prompt that asks the model for it, or "
+                   "behind the question, with what the template writes in front of answers")
+      ->transform(CLI::CheckedTransformer(
+          std::map<std::string, bool>{{"prompt", true}, {"question", false}}, CLI::ignore_case))
+      ->default_str("prompt")
+      ->type_name("prompt|question")
+      ->needs(chat);
+  command
+      ->add_option("--stop-token", options.stop_tokens,
+                   "Token that ends an answer, besides those that the model's folder names")
+      ->type_name("TEXT")
+      ->needs(chat);
   command
       ->add_option("--on-bad-line", options.on_bad_line,
                    "What to do about a JSON line without such a text, or with one that the "
@@ -389,6 +457,8 @@ void add_prepare_data_command(CLI::App& app, Command& chosen) {
       "    --as-text json\n"
       "  dstrain prepare-data --input train.txt --validation-input valid.txt \\\n"
       "    --output data/stories --tokenizer models/Qwen3-0.6B --append-eod 151643\n"
+      "  dstrain prepare-data --input chats.jsonl --chat --tokenizer models/Qwen3-0.6B \\\n"
+      "    --output data/chats\n"
       "  dstrain prepare-data --inspect 3 data/stories --sequence-length 64\n"
       "  dstrain prepare-data --inspect 3 --config configs/stories.json");
   command->callback([flags, &chosen] { chosen = [flags] { return run(*flags); }; });

@@ -23,18 +23,35 @@ DocumentIndex::DocumentIndex(const std::string& idx_path, const std::string& bin
       facts_(read_megatron_index(
           index_, bin_path, MappedFile::open<ConfigError>(bin_path).num_bytes())) {}
 
+template <typename T>
+T DocumentIndex::value_at(std::int64_t byte) const {
+  T value{};
+  std::memcpy(&value, index_.bytes().data() + byte, sizeof value);
+  return value;
+}
+
 std::int64_t DocumentIndex::first_token(std::int64_t document) const {
-  const auto value_at = [&](std::int64_t byte) {
-    std::int64_t value = 0;
-    std::memcpy(&value, index_.bytes().data() + byte, sizeof value);
-    return value;
-  };
   const std::int64_t offsets = kMegatronHeaderBytes + 4 * facts_.num_sequences;
   const std::int64_t documents = offsets + 8 * facts_.num_sequences;
-  const std::int64_t sequence = value_at(documents + 8 * document);
+  const auto sequence = value_at<std::int64_t>(documents + 8 * document);
   return sequence == facts_.num_sequences
              ? facts_.num_tokens
-             : value_at(offsets + 8 * sequence) / bytes_per_token(facts_.type);
+             : value_at<std::int64_t>(offsets + 8 * sequence) / bytes_per_token(facts_.type);
+}
+
+std::vector<DocumentIndex::Part> DocumentIndex::parts(std::int64_t document) const {
+  const std::int64_t lengths = kMegatronHeaderBytes;
+  const std::int64_t documents = lengths + 12 * facts_.num_sequences;
+  const std::int64_t modes = documents + 8 * (facts_.num_documents + 1);
+  const auto end = value_at<std::int64_t>(documents + 8 * (document + 1));
+  std::vector<Part> parts;
+  std::int64_t begin = first_token(document);
+  for (auto at = value_at<std::int64_t>(documents + 8 * document); at < end; ++at) {
+    const std::int64_t size = value_at<std::int32_t>(lengths + 4 * at);
+    parts.push_back({begin, size, value_at<std::uint8_t>(modes + at)});
+    begin += size;
+  }
+  return parts;
 }
 
 std::int64_t DocumentIndex::document_of(std::int64_t token) const {

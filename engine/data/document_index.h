@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "engine/base/mapped_file.h"
 #include "engine/data/megatron_index.h"
@@ -25,8 +26,20 @@ class DocumentIndex {
   /// The first token of a document; for num_documents(), the end of the last one.
   [[nodiscard]] std::int64_t first_token(std::int64_t document) const;
 
+  /// Whether its documents are samples of fine-tuning data.
+  [[nodiscard]] bool has_modes() const { return facts_.has_modes; }
+  struct Part {
+    std::int64_t begin;  ///< of the file's tokens
+    std::int64_t size;
+    std::uint8_t mode;  ///< bits: kContextMode, …
+  };
+  /// The sequences of a document of such data, in order.
+  [[nodiscard]] std::vector<Part> parts(std::int64_t document) const;
+
  private:
   DocumentIndex(const std::string& idx_path, const std::string& bin_path);
+  template <typename T>
+  [[nodiscard]] T value_at(std::int64_t byte) const;
 
   MappedFile index_;
   MegatronIndex facts_;

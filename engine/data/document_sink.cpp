@@ -145,6 +145,20 @@ bool DocumentSink::add_document(Split split,
   return true;
 }
 
+bool DocumentSink::add_sample(Split split,
+                              std::span<const std::int32_t> ids,
+                              const SampleParts& parts,
+                              const DocumentDigest& digest,
+                              std::int64_t text_bytes) {
+  if (settings_.deduplicate && !seen_.insert(digest)) {
+    return false;
+  }
+  writer(split).append_sample(ids, parts);
+  ++documents_;
+  at(text_bytes_, split) += text_bytes;
+  return true;
+}
+
 void DocumentSink::close_document(Split split,
                                   const DocumentDigest& digest,
                                   std::int64_t text_bytes) {

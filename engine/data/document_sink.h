@@ -72,6 +72,13 @@ class DocumentSink {
                     const DocumentDigest& digest,
                     std::int64_t text_bytes);
 
+  /// Adds a whole sample of fine-tuning data; returns false if its line came before.
+  bool add_sample(Split split,
+                  std::span<const std::int32_t> ids,
+                  const SampleParts& parts,
+                  const DocumentDigest& digest,
+                  std::int64_t text_bytes);
+
   /// Puts everything so far on the disk, where it stays whatever happens to this process.
   [[nodiscard]] Kept keep();
 

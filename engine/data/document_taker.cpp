@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "engine/config/config_error.h"
 #include "engine/data/input/split_files.h"
 
 namespace dstrain {
@@ -16,6 +17,17 @@ namespace {
 
 std::string place(const std::string& path, std::int64_t lines_before, const EncodedText& text) {
   return fmt::format("{}:{}:", path, lines_before + text.line + 1);
+}
+
+const char* kind_of(ChatExample::Kind kind) {
+  switch (kind) {
+    case ChatExample::Kind::kPair:
+      return "pairs";
+    case ChatExample::Kind::kRated:
+      return "rated answers";
+    default:
+      return "conversations";
+  }
 }
 
 }  // namespace
@@ -104,10 +116,11 @@ bool DocumentTaker::take_part(const EncodedBlock& block) {
 }
 
 void DocumentTaker::take_lines(const EncodedBlock& block) {
+  summary_.samples.notes.add(block.notes);
   for (const EncodedText& text : block.texts) {
     switch (text.kind) {
       case Kind::kText:
-        take_document(block, text);
+        options_.chat ? take_sample(block, text) : take_document(block, text);
         break;
       case Kind::kEmpty:
         ++summary_.empty;
@@ -133,6 +146,35 @@ void DocumentTaker::take_document(const EncodedBlock& block, const EncodedText& 
   }
   if (!sink_.add_document(split, block.ids_of(text), text.digest, text.bytes)) {
     ++summary_.duplicates;
+  }
+}
+
+void DocumentTaker::take_sample(const EncodedBlock& block, const EncodedText& text) {
+  PrepareSummary::Samples& samples = summary_.samples;
+  const char* const kind = kind_of(text.example);
+  if (samples.kind.empty()) {
+    samples.kind = kind;
+  } else if (samples.kind != kind) {
+    throw ConfigError(fmt::format(
+        "--input: {} is of {}, and what came before it of {}: a run learns from one kind of them",
+        place_of(block, text), kind, samples.kind));
+  }
+  Split split = split_of(block.input.file);
+  if (options_.validation_input.empty()) {
+    split = is_for_validation(text.digest, options_.validation, options_.seed) ? Split::kValidation
+                                                                               : Split::kTrain;
+  }
+  // A line may make several samples, which are equal to another line's together or not at all.
+  constexpr std::uint64_t kOdd = 0x9E3779B97F4A7C15ULL;
+  const DocumentDigest digest{text.digest.low + kOdd * static_cast<std::uint64_t>(text.sample),
+                              text.digest.high};
+  if (!sink_.add_sample(split, block.ids_of(text), text.parts, digest, text.bytes)) {
+    summary_.duplicates += text.sample == 0 ? 1 : 0;
+    return;
+  }
+  samples.lines += text.sample == 0 ? 1 : 0;
+  for (const auto& [begin, end] : text.parts.trained) {
+    samples.trained_tokens += static_cast<std::int64_t>(end - begin);
   }
 }
 

@@ -49,6 +49,7 @@ class DocumentTaker {
   bool take_part(const EncodedBlock& block);
   void take_lines(const EncodedBlock& block);
   void take_document(const EncodedBlock& block, const EncodedText& text);
+  void take_sample(const EncodedBlock& block, const EncodedText& text);
   void discard_open(Split split);
   [[nodiscard]] Split split_of(std::size_t file) const;
   [[nodiscard]] std::string place_of(const EncodedBlock& block, const EncodedText& text) const;

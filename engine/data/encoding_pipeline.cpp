@@ -163,6 +163,7 @@ void EncodingPipeline::encode(EncodedBlock& block) const {
   block.texts.clear();
   empty(block.ids);
   block.num_lines = 0;
+  block.notes = {};
   const InputFile& file = files_[input.file];
   if (!file.is_json_lines) {
     try {
@@ -173,9 +174,10 @@ void EncodingPipeline::encode(EncodedBlock& block) const {
   }
   if (input.is_line_too_long) {
     block.num_lines = 1;
-    block.texts.push_back({.kind = EncodedText::Kind::kBadLine,
-                           .why = fmt::format("has more than {} bytes, which --longest-line allows",
-                                              settings_.longest_line)});
+    EncodedText& bad = block.texts.emplace_back();
+    bad.kind = EncodedText::Kind::kBadLine;
+    bad.why =
+        fmt::format("has more than {} bytes, which --longest-line allows", settings_.longest_line);
   }
   const std::string_view lines = input.bytes;
   for (std::size_t begin = 0; begin < lines.size(); ++block.num_lines) {
@@ -222,6 +224,9 @@ void EncodingPipeline::encode_line(std::string_view line, EncodedBlock& block) c
         fmt::format("has {} bytes; --longest-line allows {}", line.size(), settings_.longest_line);
     return;
   }
+  if (settings_.samples != nullptr) {
+    return encode_example(line, block);
+  }
   JsonField::Line read = settings_.field.read(line);
   if (read.found != JsonField::Found::kText) {
     document.kind = EncodedText::Kind::kBadLine;
@@ -235,6 +240,39 @@ void EncodingPipeline::encode_line(std::string_view line, EncodedBlock& block) c
     document.kind = EncodedText::Kind::kBadLine;
     document.why = error.what();
     block.ids.resize(ids_before);
+  }
+}
+
+/// Replaces the text that encode_line has begun by the samples of the line.
+void EncodingPipeline::encode_example(std::string_view line, EncodedBlock& block) const {
+  const EncodedText begun = block.texts.back();
+  EncodedExample made;
+  try {
+    made = settings_.samples->encode(line);
+  } catch (const ConfigError& error) {  // the tokenizer's
+    made.why = error.what();
+  }
+  if (!made.why.empty()) {
+    block.texts.back().kind = EncodedText::Kind::kBadLine;
+    block.texts.back().why = std::move(made.why);
+    return;
+  }
+  block.texts.pop_back();
+  block.notes.add(made.notes);
+  const DocumentDigest digest = digest_of(line);
+  for (EncodedSample& sample : made.samples) {
+    EncodedText& text = block.texts.emplace_back(begun);
+    text.digest = digest;
+    text.example = made.kind;
+    text.sample = static_cast<int>(&sample - made.samples.data());
+    text.bytes = text.sample == 0 ? static_cast<std::int64_t>(line.size()) : 0;
+    text.ids_begin = block.ids.size();
+    block.ids.insert(block.ids.end(), sample.ids.begin(), sample.ids.end());
+    text.ids_end = block.ids.size();
+    text.parts = {.trained = std::move(sample.trained),
+                  .mode = sample.role == SampleRole::kChosen     ? kChosenMode
+                          : sample.role == SampleRole::kRejected ? kRejectedMode
+                                                                 : std::uint8_t{0}};
   }
 }
 

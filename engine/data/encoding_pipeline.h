@@ -20,9 +20,11 @@
 #include <thread>
 #include <vector>
 
+#include "engine/chat/sample_encoder.h"
 #include "engine/data/input/document_digest.h"
 #include "engine/data/input/input_reader.h"
 #include "engine/data/input/json_field.h"
+#include "engine/data/megatron_writer.h"
 #include "engine/tokenizer/tokenizer.h"
 
 namespace dstrain {
@@ -36,7 +38,10 @@ struct EncodedText {
   std::int64_t bytes = 0;
   DocumentDigest digest{};  ///< of a text that is a whole document
   std::int64_t line = 0;    ///< of the block, from 0; of JSON lines
-  std::string why{};        ///< of a bad line, as a clause; what the tokenizer refuses is one too
+  SampleParts parts{};      ///< of a sample of fine-tuning data
+  int sample = 0;           ///< of those of its line, from 0
+  ChatExample::Kind example = ChatExample::Kind::kConversation;  ///< that it is of
+  std::string why{};  ///< of a bad line, as a clause; what the tokenizer refuses is one too
 };
 
 struct EncodedBlock {
@@ -46,6 +51,7 @@ struct EncodedBlock {
   std::vector<EncodedText> texts;
   std::vector<std::int32_t> ids;
   std::int64_t num_lines = 0;
+  SampleNotes notes{};  ///< of fine-tuning data
 
   [[nodiscard]] std::span<const std::int32_t> ids_of(const EncodedText& text) const {
     return std::span(ids).subspan(text.ids_begin, text.ids_end - text.ids_begin);
@@ -59,6 +65,7 @@ class EncodingPipeline {
     std::int64_t longest_line;
     int threads;
     InputPosition begin{};
+    const SampleEncoder* samples = nullptr;  ///< JSON lines are fine-tuning data, made by this
   };
   /// `files` and `encoder` must outlive it.
   EncodingPipeline(const std::vector<InputFile>& files,
@@ -86,6 +93,7 @@ class EncodingPipeline {
   void encode(EncodedBlock& block) const;
   void encode_part(EncodedBlock& block) const;
   void encode_line(std::string_view line, EncodedBlock& block) const;
+  void encode_example(std::string_view line, EncodedBlock& block) const;
   void encode_text(std::string_view text, EncodedText& into, EncodedBlock& block) const;
   std::unique_ptr<Slot> empty_slot();
 

@@ -41,13 +41,14 @@ std::string FoundInput::hash_before(InputPosition place) const {
 FoundInput find_input(const PrepareOptions& options,
                       const JsonField& field,
                       const std::function<bool()>& stop_requested) {
-  const InputSelection selection{.extensions = options.extensions,
-                                 .left_out_folder = options.output,
-                                 .exclude = options.exclude,
-                                 .kind = {.field = field,
-                                          .field_was_named = options.field.has_value(),
-                                          .as_text = options.as_text,
-                                          .longest_line = options.longest_line}};
+  const InputSelection selection{
+      .extensions = options.extensions,
+      .left_out_folder = options.output,
+      .exclude = options.exclude,
+      .kind = {.field = field,
+               .field_was_named = options.field.has_value() || options.chat,
+               .as_text = options.as_text,
+               .longest_line = options.longest_line}};
   FoundInput found;
   std::vector<NotTextFile> not_text;
   take(find_input_files(options.input, selection, stop_requested), found, not_text);
@@ -59,6 +60,16 @@ FoundInput find_input(const PrepareOptions& options,
     found.is_validation.resize(found.files.size(), true);
   }
   refuse_not_text(not_text);
+  if (options.chat && !stop_requested()) {
+    for (const InputFile& file : found.files) {
+      if (!file.is_json_lines) {
+        throw ConfigError(
+            fmt::format("{}: --chat reads JSON lines, an example on each, and this "
+                        "file does not begin with an object",
+                        file.path));
+      }
+    }
+  }
   if (options.field && !stop_requested() &&
       std::none_of(found.files.begin(), found.files.end(),
                    [](const InputFile& file) { return file.is_json_lines; })) {

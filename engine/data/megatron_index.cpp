@@ -72,7 +72,8 @@ Header read_header(const MappedFile& index) {
   return {type, static_cast<std::int64_t>(sequences), static_cast<std::int64_t>(documents)};
 }
 
-void check_size(const MappedFile& index, const Header& header) {
+/// Returns whether it has modes.
+bool check_size(const MappedFile& index, const Header& header) {
   const std::int64_t expected =
       kMegatronHeaderBytes + 12 * header.num_sequences + 8 * header.num_document_entries;
   const std::int64_t with_modes = expected + header.num_sequences;
@@ -82,6 +83,7 @@ void check_size(const MappedFile& index, const Header& header) {
         index.num_bytes() < expected ? "truncated" : "has bytes past its end", index.num_bytes(),
         header.num_sequences, header.num_document_entries, expected));
   }
+  return index.num_bytes() == with_modes && header.num_sequences > 0;
 }
 
 /// Lengths and offsets must tile the .bin file: first at 0, each where the one before ends.
@@ -167,13 +169,14 @@ MegatronIndex read_megatron_index(const MappedFile& index,
                                   std::int64_t bin_bytes) {
   index.expect_sequential_reads();
   const Header header = read_header(index);
-  check_size(index, header);
+  const bool has_modes = check_size(index, header);
   const std::int64_t num_tokens = check_sequences(index, header, bin_path, bin_bytes);
   check_documents(index, header);
   return {.type = header.type,
           .num_sequences = header.num_sequences,
           .num_documents = header.num_document_entries > 0 ? header.num_document_entries - 1 : 0,
-          .num_tokens = num_tokens};
+          .num_tokens = num_tokens,
+          .has_modes = has_modes};
 }
 
 }  // namespace dstrain

@@ -3,6 +3,8 @@
 //    0  "MMIDIDX\0\0"   9  u64 version = 1   17  u8 token type   18  u64 S sequences
 //   26  u64 D, documents + 1   34  i32[S] tokens   …  i64[S] byte offsets in the .bin
 //    …  i64[D] first sequence of each document, then S   (…  i8[S] modes, in multimodal files)
+// In fine-tuning data, a sequence is a part of a sample that is all trained, or all context, and
+// its mode says which.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +13,11 @@
 #include "engine/base/mapped_file.h"
 
 namespace dstrain {
+
+/// The modes of fine-tuning data: bits.
+inline constexpr std::uint8_t kContextMode = 1;   ///< not trained: only what answers follow
+inline constexpr std::uint8_t kChosenMode = 2;    ///< of a pair; or an answer that was liked
+inline constexpr std::uint8_t kRejectedMode = 4;  ///< of a pair, behind its chosen one; or disliked
 
 /// The type codes of the .idx file.
 enum class TokenType : std::uint8_t {
@@ -36,6 +43,7 @@ struct MegatronIndex {
   std::int64_t num_sequences;
   std::int64_t num_documents;
   std::int64_t num_tokens;
+  bool has_modes = false;
 };
 
 /// Reads `index` and checks all of it, against itself and against the size of the .bin file: the

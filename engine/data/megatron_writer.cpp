@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "engine/config/config_error.h"
 #include "kernels/core/check.h"
 
 namespace dstrain {
@@ -120,6 +121,38 @@ void MegatronWriter::end_document() {
     left -= length;
     ++sequences;
   } while (left > 0);
+  close_document(sequences);
+}
+
+void MegatronWriter::append_sample(std::span<const std::int32_t> ids, const SampleParts& parts) {
+  append(ids);
+  std::int32_t sequences = 0;
+  const auto add_sequence = [&](std::size_t begin, std::size_t end, bool is_trained) {
+    if (begin == end) {
+      return;
+    }
+    if (static_cast<std::int64_t>(end - begin) > kLongestSequence) {
+      throw ConfigError(fmt::format("{}: a sample with {} tokens in one part, of at most {}",
+                                    prefix_, end - begin, kLongestSequence));
+    }
+    sequence_lengths_.push_back(static_cast<std::int32_t>(end - begin));
+    sequence_modes_.push_back(
+        static_cast<std::uint8_t>(parts.mode | (is_trained ? 0 : kContextMode)));
+    // The same ids with other answers are other content.
+    hash_open_.add_value(std::uint64_t{end} << 8U | sequence_modes_.back());
+    ++sequences;
+  };
+  std::size_t at = 0;
+  for (const auto& [begin, end] : parts.trained) {
+    add_sequence(at, begin, false);
+    add_sequence(begin, end, true);
+    at = end;
+  }
+  add_sequence(at, ids.size(), false);
+  close_document(sequences);
+}
+
+void MegatronWriter::close_document(std::int32_t sequences) {
   sequences_of_document_.push_back(sequences);
   hash_before_.add_value(hash_open_.value());
   hash_open_.reset();
@@ -137,6 +170,8 @@ void MegatronWriter::discard_document() {
 
 void MegatronWriter::finish() {
   check(tokens_open_ == 0, "{}: a document is still open", prefix_);
+  check(sequence_modes_.empty() || sequence_modes_.size() == sequence_lengths_.size(),
+        "{}: samples and other documents in one file", prefix_);
   RunningChecksum index_hash;
   const auto append_index = [&](std::span<const std::byte> bytes) {
     idx_.append(bytes);
@@ -164,6 +199,7 @@ void MegatronWriter::finish() {
     sequence += count;
     append_value(sequence);
   }
+  append_index(std::as_bytes(std::span(sequence_modes_)));
   hashes_.append(stripes_.file_content(idx_.num_bytes(), index_hash.value()));
   bin_.sync();
   idx_.sync();

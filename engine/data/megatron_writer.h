@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "engine/base/checksum.h"
+#include "engine/chat/sample_encoder.h"
 #include "engine/data/input/byte_stream.h"
 #include "engine/data/megatron_index.h"
 #include "engine/data/output_file.h"
@@ -21,6 +22,12 @@ namespace dstrain {
 /// or i32.
 [[nodiscard]] TokenType type_for_vocabulary(std::int64_t vocab_size);
 
+/// What of a sample's tokens is trained, and the bits of its modes beside that.
+struct SampleParts {
+  std::vector<EncodedSample::Trained> trained{};
+  std::uint8_t mode = 0;  ///< kChosenMode, kRejectedMode
+};
+
 class MegatronWriter {
  public:
   MegatronWriter(const std::string& prefix, TokenType type);
@@ -31,6 +38,10 @@ class MegatronWriter {
   /// Appends ids to the open document.
   void append(std::span<const std::int32_t> ids);
   void end_document();
+  /// Appends a whole sample of fine-tuning data as a document: its answers are trained, the rest is
+  /// context. A file has either such documents or others. Throws ConfigError where a part of one
+  /// has more than 2^30 tokens.
+  void append_sample(std::span<const std::int32_t> ids, const SampleParts& parts);
   /// Forgets the document that is open, as if it had never begun.
   void discard_document();
 
@@ -64,6 +75,7 @@ class MegatronWriter {
   template <typename T>
   void append_as(std::span<const std::int32_t> ids);
   void count(std::span<const std::int32_t> ids);
+  void close_document(std::int32_t sequences);
 
   std::string prefix_;
   TokenType type_;
@@ -72,6 +84,7 @@ class MegatronWriter {
   OutputFile hashes_;
   StripeHasher stripes_;
   std::vector<std::int32_t> sequence_lengths_;
+  std::vector<std::uint8_t> sequence_modes_;  ///< of fine-tuning data; else empty
   /// Each document has 1, but those of more than 2^30 tokens are cut, as lengths are i32.
   std::vector<std::int32_t> sequences_of_document_;
   std::int64_t tokens_before_ = 0;  ///< of the documents that are ended

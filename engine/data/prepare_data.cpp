@@ -11,10 +11,13 @@
 #include <vector>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <spdlog/spdlog.h>
 
 #include "engine/base/amount_text.h"
 #include "engine/base/usable_cores.h"
+#include "engine/chat/chat_template.h"
+#include "engine/chat/sample_encoder.h"
 #include "engine/config/config_error.h"
 #include "engine/data/disk_error.h"
 #include "engine/data/document_sink.h"
@@ -141,6 +144,59 @@ class Preparation {
     }
     summary_.identity.vocab_size = summary_.vocab_size;
     summary_.identity.document_end = summary_.append_eod;
+    if (options_.chat) {
+      make_sample_encoder(source);
+    }
+  }
+
+  /// What writes conversations: the template and the stop tokens of the tokenizer's folder, or of
+  /// those that are named.
+  void make_sample_encoder(const TokenizerSource& source) {
+    const fs::path folder = source.folder();
+    const fs::path named =
+        options_.chat_template.empty() ? folder : fs::path(options_.chat_template);
+    if (!options_.chat_template.empty() || (!folder.empty() && ChatTemplate::is_in(folder))) {
+      chat_.emplace(ChatTemplate::find(named, folder));
+      summary_.samples.chat_template = chat_->file();
+    }
+    std::vector<std::int32_t> stops = stop_ids_of(folder);
+    if (const auto end = tokenizer_->end_of_text()) {
+      stops.push_back(*end);
+    }
+    for (const std::string& text : options_.stop_tokens) {
+      std::vector<std::int32_t> ids;
+      tokenizer_->encode(text, ids);
+      if (ids.size() != 1) {
+        throw ConfigError(
+            fmt::format("--stop-token {}: the tokenizer makes {} tokens of it, "
+                        "expected one",
+                        text, ids.size()));
+      }
+      stops.push_back(ids.front());
+    }
+    sample_encoder_ = std::make_unique<SampleEncoder>(*tokenizer_, chat_ ? &*chat_ : nullptr,
+                                                      std::move(stops), options_.samples);
+  }
+
+  /// A model that is never trained to stop goes on after its answers for ever.
+  void check_stops() const {
+    const SampleNotes& notes = summary_.samples.notes;
+    if (!options_.chat || notes.without_stop == 0) {
+      return;
+    }
+    const std::string known =
+        sample_encoder_->stops().empty()
+            ? "nothing in the tokenizer's folder says which token ends an answer"
+            : fmt::format("the model's stop tokens are {}",
+                          fmt::join(sample_encoder_->stops(), ", "));
+    if (notes.without_stop == notes.answers) {
+      throw ConfigError(fmt::format(
+          "--input: none of the {} has a token that ends it, so that a model trained on them would "
+          "not learn to stop: {}; --stop-token names the one that the template writes",
+          counted(notes.answers, "answer"), known));
+    }
+    spdlog::warn("{} of {} have no token that ends them: {}", grouped(notes.without_stop),
+                 counted(notes.answers, "answer"), known);
   }
 
   /// The tokenizer goes where the ids go: they are worth nothing without it.
@@ -227,7 +283,8 @@ class Preparation {
                               {.field = field_,
                                .longest_line = options_.longest_line,
                                .threads = threads(),
-                               .begin = position_});
+                               .begin = position_,
+                               .samples = sample_encoder_.get()});
     for (std::size_t i = 0; i < position_.file; ++i) {
       bytes_in_front_ += input_.files[i].bytes;
     }
@@ -272,7 +329,8 @@ class Preparation {
   enum class Stage : bool { kTaking, kPublishing };
   void save(Stage stage = Stage::kTaking) {
     saved_ = Clock::now();
-    if (sink_->is_empty()) {
+    // Fine-tuning data are small, and made from the beginning each time.
+    if (sink_->is_empty() || options_.chat) {
       return;
     }
     ResumeRecord record{.settings = settings(),
@@ -352,6 +410,7 @@ class Preparation {
           summary_.files_found, summary_.empty, summary_.binary, summary_.bad_lines,
           summary_.unreadable.size(), summary_.validation ? summary_.validation->documents : 0));
     }
+    check_stops();
     save(Stage::kPublishing);
     // An older data set is removed first: its index would not fit the new tokens.
     std::error_code ignored;
@@ -388,6 +447,8 @@ class Preparation {
   PrepareProgress progress_;
   FoundInput input_;
   std::unique_ptr<Tokenizer> tokenizer_;
+  std::optional<ChatTemplate> chat_;
+  std::unique_ptr<SampleEncoder> sample_encoder_;  ///< of fine-tuning data; uses both
   std::vector<std::unique_ptr<OutputFile>> tokenizer_files_;
   std::optional<ResumeRecord> record_;  ///< of the call that this one continues
   double seconds_before_ = 0.0;         ///< … that it took

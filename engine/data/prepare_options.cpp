@@ -30,6 +30,19 @@ void check_options(const PrepareOptions& options) {
     throw ConfigError(
         fmt::format("--append-eod {}: expected a token id, 0 or more", *options.append_eod));
   }
+  if (!options.chat &&
+      (!options.chat_template.empty() || !options.stop_tokens.empty() ||
+       !options.samples.behind_prompt || options.samples.train_on != TrainOn::kAssistant)) {
+    throw ConfigError(
+        "--chat-template, --train-on, --answers-begin and --stop-token are about conversations: "
+        "expected --chat with them");
+  }
+  if (options.chat &&
+      (options.field || options.append_eod || options.train_bpe || options.train_sentencepiece)) {
+    throw ConfigError(
+        "--chat: --field, --append-eod and the learning of tokenizers are about plain text, and "
+        "have no part in it");
+  }
   if (options.train_bpe) {
     check_bpe_training(*options.train_bpe);
   }

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/chat/sample_encoder.h"
 #include "engine/data/bpe_request.h"
 
 namespace dstrain {
@@ -34,6 +35,10 @@ struct PrepareOptions {
   std::optional<std::string> field{};                 ///< of JSON lines (JsonField); else "text"
   enum class OnBadLine : std::uint8_t { kStop, kSkip };
   OnBadLine on_bad_line = OnBadLine::kStop;  ///< what a JSON line without such a text means
+  bool chat = false;            ///< JSON lines are conversations, pairs, … (ChatExample)
+  std::string chat_template{};  ///< of those: a file or folder; empty: the tokenizer's folder
+  std::vector<std::string> stop_tokens{};  ///< texts that end an answer, besides the model's own
+  SampleEncoder::Settings samples{};
   std::int64_t longest_line = std::int64_t{64} << 20;  ///< bytes; a longer one is a bad line
   bool deduplicate = true;                             ///< skip documents equal to an earlier one
   bool overwrite = false;                              ///< replace an earlier output

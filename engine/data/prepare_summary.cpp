@@ -35,6 +35,17 @@ std::string to_json(const PrepareSummary& summary) {
                                  {"bad_lines", summary.bad_lines_named},
                                  {"unreadable", summary.unreadable},
                                  {"seconds", summary.seconds}};
+  if (const PrepareSummary::Samples& samples = summary.samples; !samples.kind.empty()) {
+    json["samples"] = {{"kind", samples.kind},
+                       {"chat_template", samples.chat_template},
+                       {"lines", samples.lines},
+                       {"trained_tokens", samples.trained_tokens},
+                       {"answers", samples.notes.answers},
+                       {"answers_without_stop", samples.notes.without_stop},
+                       {"answers_across_border", samples.notes.across_border},
+                       {"conversations_split_apart", samples.notes.split_apart},
+                       {"turns_unasked", samples.notes.unasked}};
+  }
   if (summary.append_eod) {
     json["append_eod"] = *summary.append_eod;
   }

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/chat/sample_encoder.h"
 #include "engine/config/tokenizer_identity.h"
 
 namespace dstrain {
@@ -26,6 +27,14 @@ struct PrepareSummary {
   TokenizerIdentity identity;   ///< of the tokenizer; what travels with the ids
   std::string token_type;
   std::optional<std::int32_t> append_eod;  ///< id behind every document
+  struct Samples {
+    std::string kind{};           ///< "conversations", "pairs", "rated answers"; else empty
+    std::string chat_template{};  ///< the file it came from
+    std::int64_t lines = 0;       ///< that made samples
+    std::int64_t trained_tokens = 0;
+    SampleNotes notes{};
+  };
+  Samples samples{};  ///< of fine-tuning data
   PreparedSplit train;
   std::optional<PreparedSplit> validation;
   std::int64_t files_found = 0;

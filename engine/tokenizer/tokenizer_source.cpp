@@ -158,6 +158,18 @@ bool TokenizerSource::is_in(const fs::path& folder) {
          has_vocabulary_files(folder);
 }
 
+std::filesystem::path TokenizerSource::folder() const {
+  const std::size_t colon = name.find(':');
+  if (colon == std::string::npos) {
+    return {};
+  }
+  const std::filesystem::path path = name.substr(colon + 1);
+  std::error_code ignored;
+  return std::filesystem::is_directory(path, ignored) ? path
+         : path.has_parent_path()                     ? path.parent_path()
+                                                      : std::filesystem::path(".");
+}
+
 TokenizerIdentity TokenizerSource::identity() const {
   if (files.empty()) {
     return {.kind = kind, .hash = ""};

@@ -34,6 +34,8 @@ struct TokenizerSource {
   /// Whether a folder holds files of a tokenizer that find() takes.
   static bool is_in(const std::filesystem::path& folder);
 
+  /// The folder that the tokenizer was found in; empty for bytes.
+  [[nodiscard]] std::filesystem::path folder() const;
   /// Kind, hash and file; neither size nor end of documents.
   [[nodiscard]] TokenizerIdentity identity() const;
   /// Throws ConfigError if the files hold no tokenizer.

@@ -161,7 +161,7 @@ JsonField::Line JsonField::read(std::string_view line) const {
   if (finder.has_messages) {
     return {.found = Found::kConversation,
             .why = fmt::format("holds a conversation, \"messages\", and no field \"{}\": "
-                               "conversations are not read yet, only text",
+                               "conversations are read with --chat",
                                path_)};
   }
   return {.found = Found::kNoField,

@@ -70,7 +70,7 @@ TEST_CASE("a line without such a text says why", "[data][input]") {
       {"text", "{\"text\": [\"a\"]}", Found::kNoString, "is a list"},
       {"text", R"({"text": {"text": "a"}})", Found::kNoString, "is an object"},
       {"text", R"({"messages": [{"role": "user", "content": "a"}]})", Found::kConversation,
-       "conversations are not read yet"},
+       "conversations are read with --chat"},
   };
   for (const Case& one : cases) {
     INFO(one.line);

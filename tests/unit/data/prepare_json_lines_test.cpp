@@ -277,7 +277,7 @@ TEST_CASE("JSON that cannot be meant is refused in a sentence", "[data][prepare]
                  Contains("--as-text json"));
   CHECK_THAT(refusal_of("a.json", "{\"one\": \"object\"}"), Contains("a.json:1: has no field"));
   CHECK_THAT(refusal_of("a.jsonl", R"({"messages": [{"role": "user", "content": "a"}]})"),
-             Contains("a.jsonl:1: holds a conversation") && Contains("only text"));
+             Contains("a.jsonl:1: holds a conversation") && Contains("--chat"));
   CHECK_THAT(refusal_of("shard", R"({"messages": [{"role": "user", "content": "a"}]})"),
              Contains("shard:1: holds a conversation"));
   // Where a field was named, an object without it is a mistake, whatever the file's name.
