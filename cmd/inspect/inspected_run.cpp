@@ -36,7 +36,9 @@ SampleTokens tokens_of(const BatchLoader& loader,
   if (documents.masks_borders) {
     ignore_targets_behind(documents.end, tokens.inputs_T, tokens.targets_T);
   }
-  if (documents.attention) {
+  if (documents.are_samples) {
+    take_document_ends(tokens.targets_T, sequence_T, tokens.positions_T);
+  } else if (documents.attention) {
     find_document_positions(tokens.inputs_T, sequence_T, documents.end, tokens.positions_T);
   } else {
     std::iota(tokens.positions_T.begin(), tokens.positions_T.end(), 0);

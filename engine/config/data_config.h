@@ -17,8 +17,14 @@ struct DataSource {
 
 /// The way in which sequences are made of documents.
 enum class DocumentPack : std::uint8_t {
-  kNone,    ///< "none": the stream of all tokens, cut where a sequence is full
+  kNone,    ///< "none": the stream of all tokens, cut where a sequence is full; of samples, one each
   kBestFit  ///< "best_fit": documents, of which only those longer than a sequence are cut
+};
+
+/// What becomes of a sample that is longer than a sequence.
+enum class LongSamples : std::uint8_t {
+  kCut,  ///< "cut": its first tokens make a sequence
+  kDrop  ///< "drop": it is left out
 };
 
 /// The unit that sources share out by their weights.
@@ -38,6 +44,9 @@ struct DataConfig {
   /// The id after each document; absent: the one that dataset.json beside the token files names.
   std::optional<std::int32_t> end_of_document{};
   DocumentPack pack = DocumentPack::kNone;
+  /// The token files hold samples of fine-tuning data, of whose tokens some are trained.
+  bool samples = false;
+  LongSamples long_samples = LongSamples::kCut;
   WeightUnit weights_by = WeightUnit::kSamples;
 
   bool operator==(const DataConfig&) const = default;

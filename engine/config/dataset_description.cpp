@@ -72,6 +72,9 @@ std::optional<DatasetDescription> read_dataset_description(const fs::path& folde
   description.tokenizer = json["tokenizer"].get<std::string>();
   const auto identity = parse_tokenizer_identity(json.value("tokenizer_identity", Json()));
   description.identity = identity ? *identity : identity_from_files(description, json);
+  if (const Json samples = json.value("samples", Json()); samples.is_object()) {
+    description.samples = samples.value("kind", "");
+  }
   for (const char* split : {"train", "validation"}) {
     const Json about = json.value(split, Json());
     if (about.is_object() && about.value("content", Json()).is_string()) {

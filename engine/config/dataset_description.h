@@ -17,6 +17,7 @@ struct DatasetDescription {
                           ///< named then
   TokenizerIdentity identity;                  ///< its hash is empty where the model's file is gone
   std::map<std::string, std::string> content;  ///< of "train", "validation": a hash of all ids
+  std::string samples{};  ///< "conversations", "pairs", "rated answers"; else empty
 
   /// Whether identity may be compared with others.
   [[nodiscard]] bool knows_tokenizer() const {

@@ -69,6 +69,46 @@ void check_attention_kernels(const Config& config, Origins& origins) {
   }
 }
 
+/// Takes from the descriptions beside the token files whether they hold samples of fine-tuning data,
+/// which all or none must. Samples are packed, and do not see each other, unless the config says
+/// otherwise.
+void find_samples(LoadedConfig& loaded, Origins& origins) {
+  DataConfig& data = loaded.config.data;
+  const auto is_open = [&](const char* key) {
+    const auto origin = origins.find(key);
+    return origin == origins.end() || origin->second.starts_with("default");
+  };
+  for (const auto* sources : {&data.train, &data.validation}) {
+    for (const DataSource& source : *sources) {
+      const auto description = description_of_prefix(source.prefix);
+      if (!description) continue;
+      const bool has_samples = !description->samples.empty();
+      const bool is_first = is_open("data.samples");
+      if (!is_first && has_samples != data.samples) {
+        throw_config_error("", "data.samples",
+                           fmt::format("{} ({}), and {} beside {} holds {}: a run trains on samples "
+                                       "of fine-tuning data, or on plain text",
+                                       data.samples, origins["data.samples"],
+                                       has_samples ? description->samples : "no samples",
+                                       source.prefix, description->file.string()));
+      }
+      if (is_first && has_samples) {
+        data.samples = true;
+        origins["data.samples"] = fmt::format("derived: {}", description->file.string());
+      }
+    }
+  }
+  if (!data.samples) return;
+  if (is_open("data.pack")) {
+    data.pack = DocumentPack::kBestFit;
+    origins["data.pack"] = "derived: samples are packed";
+  }
+  if (is_open("data.document_attention")) {
+    data.document_attention = data.pack != DocumentPack::kNone;
+    origins["data.document_attention"] = "derived: samples do not see each other";
+  }
+}
+
 void check_packing(const DataConfig& data, Origins& origins) {
   if (data.pack != DocumentPack::kNone && data.sequence_length > kLongestPackedSequence) {
     throw_config_error(origins["data.sequence_length"], "data.sequence_length",
@@ -91,10 +131,11 @@ void check_dropout(const Config& config) {
 
 void resolve_documents(LoadedConfig& loaded, Origins& origins) {
   check_dropout(loaded.config);
-  check_attention_kernels(loaded.config, origins);
   DataConfig& data = loaded.config.data;
+  find_samples(loaded, origins);
+  check_attention_kernels(loaded.config, origins);
   check_packing(data, origins);
-  if (!data.document_attention && !data.mask_document_ends) {
+  if (data.samples || (!data.document_attention && !data.mask_document_ends)) {
     return;
   }
   if (!data.end_of_document) {

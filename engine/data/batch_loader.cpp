@@ -51,6 +51,10 @@ std::unique_ptr<Sequences> BatchLoader::open(const DataConfig& data,
   if (!file->has_hashes()) {
     without_hashes_.push_back(source.prefix);
   }
+  if (data.samples) {
+    return take_samples(std::move(file), source.prefix, sequence_length_, data.pack,
+                        data.long_samples);
+  }
   if (data.pack == DocumentPack::kBestFit) {
     const bool ends_tell_documents_apart = data.document_attention || data.mask_document_ends;
     return pack_documents(std::move(file), source.prefix, sequence_length_,

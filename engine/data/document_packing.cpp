@@ -112,8 +112,10 @@ class OpenSequences {
 
 }  // namespace
 
-DocumentPacking::DocumentPacking(std::unique_ptr<DocumentIndex> documents, std::int64_t sequence_T)
-    : documents_(std::move(documents)), sequence_T_(sequence_T) {
+DocumentPacking::DocumentPacking(std::unique_ptr<DocumentIndex> documents,
+                                 std::int64_t sequence_T,
+                                 PackingRules rules)
+    : documents_(std::move(documents)), sequence_T_(sequence_T), rules_(rules) {
   check(sequence_T > 0 && sequence_T <= kLongestPackedSequence, "packing into sequences of {}",
         sequence_T);
   if (documents_->num_documents() >= kNone) {
@@ -132,17 +134,17 @@ DocumentPacking::SortedItems DocumentPacking::sort_items() {
     std::int64_t begin = 0;
     for (std::int64_t document = 0; document < documents_->num_documents(); ++document) {
       const std::int64_t end = documents_->first_token(document + 1);
-      visit(static_cast<std::uint32_t>(document), end - begin);
+      visit(static_cast<std::uint32_t>(document), end - begin, packed(end - begin));
       begin = end;
     }
   };
   SortedItems sorted;
   std::vector<std::uint32_t>& end_of_size = sorted.end_of_size;
   end_of_size.assign(static_cast<std::size_t>(sequence_T_), 0);
-  for_each_document([&](std::uint32_t document, std::int64_t length) {
+  for_each_document([&](std::uint32_t document, std::int64_t whole, std::int64_t length) {
     num_documents_ += length > 0 ? 1 : 0;
     num_tokens_ += length;
-    num_cut_ += length > sequence_T_ ? 1 : 0;
+    num_cut_ += whole > sequence_T_ ? 1 : 0;
     if (length >= sequence_T_) {
       alone_.push_back(document);
       alone_end_.push_back(num_alone() + length / sequence_T_);
@@ -155,7 +157,7 @@ DocumentPacking::SortedItems DocumentPacking::sort_items() {
     num_items += std::exchange(end_of_size[size], num_items);
   }
   sorted.items.resize(num_items);
-  for_each_document([&](std::uint32_t document, std::int64_t length) {
+  for_each_document([&](std::uint32_t document, std::int64_t /*whole*/, std::int64_t length) {
     if (const auto size = static_cast<std::size_t>(length % sequence_T_); size > 0) {
       sorted.items[end_of_size[size]++] = document;
     }
@@ -171,7 +173,7 @@ void DocumentPacking::place(const SortedItems& sorted) {
   std::size_t item = 0;
   for (std::size_t size = full; size-- > 1;) {
     for (; item < sorted.end_of_size[size]; ++item) {
-      const auto fullest = open.take(size);
+      const auto fullest = rules_.one_each ? std::nullopt : open.take(size);
       const std::uint32_t sequence = fullest ? fullest->sequence : num_sequences++;
       open.add(sequence, (fullest ? fullest->room : full) - size);
       sequence_of[item] = sequence;

@@ -17,11 +17,24 @@
 
 namespace dstrain {
 
+/// What of a document longer than a sequence is packed, and whether documents share sequences.
+struct PackingRules {
+  enum class Longer : std::uint8_t {
+    kContinue,  ///< all of it, in several sequences
+    kCut,       ///< its first sequence
+    kDrop       ///< nothing
+  };
+  Longer longer = Longer::kContinue;
+  bool one_each = false;  ///< every document has a sequence for itself
+};
+
 class DocumentPacking {
  public:
   /// `sequence_T` is at most kLongestPackedSequence. Throws ConfigError if there are no tokens, or
   /// 2^32 documents.
-  DocumentPacking(std::unique_ptr<DocumentIndex> documents, std::int64_t sequence_T);
+  DocumentPacking(std::unique_ptr<DocumentIndex> documents,
+                  std::int64_t sequence_T,
+                  PackingRules rules = {});
 
   [[nodiscard]] std::int64_t num_sequences() const {
     return num_alone() + static_cast<std::int64_t>(first_item_.size()) - 1;
@@ -34,7 +47,7 @@ class DocumentPacking {
   /// The pieces of sequence `index` in [0, num_sequences()), in order; together at most T tokens.
   [[nodiscard]] std::vector<Piece> pieces(std::int64_t index) const;
 
-  /// The number of documents that have tokens.
+  /// The number of documents that have tokens to be packed, and of these.
   [[nodiscard]] std::int64_t num_documents() const { return num_documents_; }
   [[nodiscard]] std::int64_t num_tokens() const { return num_tokens_; }
   /// The number of documents longer than a sequence.
@@ -44,8 +57,13 @@ class DocumentPacking {
   [[nodiscard]] const DocumentIndex& documents() const { return *documents_; }
 
  private:
+  /// As far as it is packed.
   [[nodiscard]] std::int64_t length_of(std::int64_t document) const {
-    return documents_->first_token(document + 1) - documents_->first_token(document);
+    return packed(documents_->first_token(document + 1) - documents_->first_token(document));
+  }
+  [[nodiscard]] std::int64_t packed(std::int64_t length) const {
+    if (length <= sequence_T_ || rules_.longer == PackingRules::Longer::kContinue) return length;
+    return rules_.longer == PackingRules::Longer::kCut ? sequence_T_ : 0;
   }
   /// The number of sequences of one piece of T tokens; they come first.
   [[nodiscard]] std::int64_t num_alone() const {
@@ -61,6 +79,7 @@ class DocumentPacking {
 
   std::unique_ptr<DocumentIndex> documents_;
   std::int64_t sequence_T_;
+  PackingRules rules_;
   std::int64_t num_documents_ = 0;
   std::int64_t num_tokens_ = 0;
   std::int64_t num_cut_ = 0;

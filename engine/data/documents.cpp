@@ -13,12 +13,14 @@ namespace dstrain {
 DocumentRules document_rules(const DataConfig& data) {
   return {.end = data.end_of_document.value_or(-1),
           .attention = data.document_attention,
-          .masks_borders = data.mask_document_ends,
-          .are_packed = data.pack != DocumentPack::kNone};
+          .masks_borders = data.mask_document_ends && !data.samples,
+          .are_packed = data.pack != DocumentPack::kNone || data.samples,
+          .are_samples = data.samples};
 }
 
 const DataConfig& require_document_end(const DataConfig& data) {
-  if ((data.document_attention || data.mask_document_ends) && !data.end_of_document) {
+  if ((data.document_attention || data.mask_document_ends) && !data.samples &&
+      !data.end_of_document) {
     throw ConfigError(fmt::format(
         "data.end_of_document: not written, and nothing beside {} says which token ends a document "
         "(prepare-data --append-eod leaves word of it in dataset.json): write its id",
@@ -39,6 +41,20 @@ void find_document_positions(std::span<const std::int32_t> ids,
     position = n % T == 0 ? 0 : position;
     positions[n] = position;
     position = ids[n] == end ? 0 : position + 1;
+  }
+}
+
+void take_document_ends(std::span<std::int32_t> targets,
+                        std::int64_t sequence_T,
+                        std::span<std::int32_t> positions) {
+  const auto T = static_cast<std::size_t>(sequence_T);
+  std::int32_t position = 0;
+  for (std::size_t n = 0; n < targets.size(); ++n) {
+    position = n % T == 0 ? 0 : position;
+    if (!positions.empty()) positions[n] = position;
+    const bool is_last = targets[n] == kLastOfDocument;
+    position = is_last ? 0 : position + 1;
+    if (is_last) targets[n] = kIgnoredTarget;
   }
 }
 

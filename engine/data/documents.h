@@ -10,12 +10,17 @@
 
 namespace dstrain {
 
+/// A target that is ignored, of a token behind which another document begins. Samples of fine-tuning
+/// data end with it, as no token tells them apart: the one that ends an answer is also within them.
+inline constexpr std::int32_t kLastOfDocument = -101;
+
 /// How a run treats the borders between documents.
 struct DocumentRules {
   std::int32_t end = -1;       ///< the id behind each document, its last token
   bool attention = false;      ///< a token sees its own document alone, and has a position in it
   bool masks_borders = false;  ///< no loss where a document's end is to predict the next one
   bool are_packed = false;     ///< sequences are filled up with targets that are ignored
+  bool are_samples = false;    ///< their last targets are kLastOfDocument, and say where they end
 
   /// Whether some targets do not count.
   [[nodiscard]] bool ignores_targets() const { return masks_borders || are_packed; }
@@ -32,6 +37,11 @@ void find_document_positions(std::span<const std::int32_t> ids,
                              std::int64_t sequence_T,
                              std::int32_t end,
                              std::span<std::int32_t> positions);
+
+/// The same where targets say where documents end; kLastOfDocument becomes kIgnoredTarget.
+void take_document_ends(std::span<std::int32_t> targets,
+                        std::int64_t sequence_T,
+                        std::span<std::int32_t> positions);
 
 /// Sets targets after an input that ends a document to kIgnoredTarget. The shape of both is [B, T].
 void ignore_targets_behind(std::int32_t end,

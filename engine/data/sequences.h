@@ -54,4 +54,13 @@ std::unique_ptr<Sequences> pack_documents(std::unique_ptr<TokenFile> file,
                                           std::int64_t sequence_T,
                                           std::optional<std::int32_t> required_end);
 
+/// Samples of fine-tuning data: documents whose .idx says which of their tokens are trained. Only
+/// those are targets, and a sample's last token has the target kLastOfDocument. `pack`: kNone gives
+/// each a sequence for itself. Throws ConfigError where the pair holds no samples.
+std::unique_ptr<Sequences> take_samples(std::unique_ptr<TokenFile> file,
+                                        const std::string& prefix,
+                                        std::int64_t sequence_T,
+                                        DocumentPack pack,
+                                        LongSamples longer);
+
 }  // namespace dstrain

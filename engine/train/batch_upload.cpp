@@ -118,9 +118,12 @@ std::int64_t BatchUpload::upload_tokens(const LoadBatch& data,
   const bool shares = context_.ranks() > 1;
   const std::span<std::int32_t> positions(memory + 2 * size,
                                           documents_.attention || shares ? inputs.size() : 0);
-  if (documents_.attention) {
+  if (documents_.are_samples) {
+    take_document_ends(targets, sequence, documents_.attention ? positions : std::span<std::int32_t>());
+  }
+  if (documents_.attention && !documents_.are_samples) {
     find_document_positions(inputs, sequence, documents_.end, positions);
-  } else {
+  } else if (!documents_.attention) {
     for (std::size_t token = 0; token < positions.size(); ++token) {
       positions[token] = static_cast<std::int32_t>(static_cast<std::int64_t>(token) % sequence);
     }
