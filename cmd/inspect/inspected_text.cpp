@@ -82,6 +82,49 @@ std::string tokens_text(const Tokenizer& tokenizer, const InspectedStretch& stre
   return text + "\n";
 }
 
+/// Several lines of text, each behind a bar; nothing in it that a terminal would act on.
+void append_lines(std::string& out, std::string_view text, std::string_view colour) {
+  constexpr std::string_view kPlain = "\x1b[0m";
+  out += colour;
+  for (const char c : text) {
+    if (c == '\n') {
+      out += colour.empty() ? "\n  │ " : fmt::format("{}\n  │ {}", kPlain, colour);
+    } else {
+      out += visible(std::string_view(&c, 1));
+    }
+  }
+  out += colour.empty() ? "" : kPlain;
+}
+
+/// A sample of fine-tuning data as it reads: what is trained in green, or between « and », and the
+/// rest dim.
+std::string sample_text(const Tokenizer& tokenizer, const InspectedStretch& stretch, bool colours) {
+  std::string out = "  │ ";
+  for (std::size_t i = 0; i < stretch.ids.size();) {
+    // A token is trained where the one in front of it predicts something.
+    const auto is_trained = [&](std::size_t at) { return at > 0 && stretch.predicts[at - 1] != 0; };
+    const bool trained = is_trained(i);
+    std::string text;
+    while (i < stretch.ids.size() && is_trained(i) == trained) {
+      std::size_t end = i;  // of tokens that are text, which decode together
+      while (end < stretch.ids.size() && is_trained(end) == trained &&
+             tokenizer.special_text(stretch.ids[end]).empty()) {
+        ++end;
+      }
+      text += tokenizer.decode(std::span(stretch.ids).subspan(i, end - i));
+      i = end;
+      if (i < stretch.ids.size() && is_trained(i) == trained) {
+        text += tokenizer.special_text(stretch.ids[i]);
+        ++i;
+      }
+    }
+    out += trained && !colours ? "«" : "";
+    append_lines(out, text, !colours ? "" : trained ? "\x1b[32m" : "\x1b[2m");
+    out += trained && !colours ? "»" : "";
+  }
+  return out + "\n";
+}
+
 std::string stretch_text(const InspectedStretch& stretch,
                          const InspectedRun& run,
                          const InspectedTextOptions& options) {
@@ -99,7 +142,12 @@ std::string stretch_text(const InspectedStretch& stretch,
                          stretch.positions.front(), stretch.positions.back());
   }
   std::string text = title.empty() ? "" : fmt::format("  ┌ {}\n", title);
-  text += tokens_text(*run.tokenizer.tokenizer, stretch, options.colours);
+  if (run.rules.data.samples && stretch.fills_up) {
+    return fmt::format("  ┌ filled up with {}\n", counted(std::ssize(stretch.ids), "token"));
+  }
+  text += run.rules.data.samples
+              ? sample_text(*run.tokenizer.tokenizer, stretch, options.colours)
+              : tokens_text(*run.tokenizer.tokenizer, stretch, options.colours);
   if (stretch.document) {
     text += stretch.ends_document ? "  └ ends\n" : "  ┆ continues\n";
   }
@@ -132,7 +180,9 @@ std::string title_of(const InspectedSample& sample, const InspectedRun& run) {
   if (run.sources.size() > 1) {
     title += " of " + run.sources[static_cast<std::size_t>(sample.source)].prefix;
   }
-  if (const std::int64_t masked = masked_of(sample); masked > 0) {
+  if (const std::int64_t masked = masked_of(sample); masked > 0 && run.rules.data.samples) {
+    title += fmt::format("; {} trained", sequence - masked);
+  } else if (masked > 0) {
     title += fmt::format("; {} of {} predict nothing", masked, sequence);
   }
   return title;
@@ -158,6 +208,15 @@ std::string rules_text(const SampleRules& rules, const std::string& config) {
 
 }  // namespace
 
+std::string first_sample_text(const InspectedRun& run, bool colours) {
+  if (run.samples.empty() || run.samples.front().stretches.empty()) return "";
+  const InspectedStretch& first = run.samples.front().stretches.front();
+  return fmt::format("sample      {}\n{}",
+                     colours ? "green texts are trained, dim ones are context"
+                             : "« » enclose what is trained; the rest is context",
+                     sample_text(*run.tokenizer.tokenizer, first, colours));
+}
+
 std::string inspected_text(const InspectedRun& run, const InspectedTextOptions& options) {
   std::string text;
   for (const InspectedSource& source : run.sources) {
@@ -175,7 +234,10 @@ std::string inspected_text(const InspectedRun& run, const InspectedTextOptions& 
   if (!options.config.empty()) {
     text += rules_text(run.rules, options.config);
   }
-  if (std::any_of(run.samples.begin(), run.samples.end(),
+  if (run.rules.data.samples) {
+    text += options.colours ? "green texts are trained, dim ones are context\n"
+                            : "« » enclose what is trained; the rest is context\n";
+  } else if (std::any_of(run.samples.begin(), run.samples.end(),
                   [](const InspectedSample& sample) { return masked_of(sample) > 0; })) {
     text += options.colours ? "dim texts predict nothing\n"
                             : fmt::format("{} behind tokens that predict nothing\n", kMark);

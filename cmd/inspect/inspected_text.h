@@ -15,4 +15,7 @@ struct InspectedTextOptions {
 
 std::string inspected_text(const InspectedRun& run, const InspectedTextOptions& options);
 
+/// The first sample of fine-tuning data that a run trains on, as it reads.
+std::string first_sample_text(const InspectedRun& run, bool colours);
+
 }  // namespace dstrain

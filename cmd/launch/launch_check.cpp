@@ -9,7 +9,10 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 #include <spdlog/spdlog.h>
+#include <unistd.h>
 
+#include "cmd/inspect/inspected_run.h"
+#include "cmd/inspect/inspected_text.h"
 #include "cmd/launch/host_machine.h"
 #include "cmd/launch/launch_layout.h"
 #include "cmd/launch/preflight.h"
@@ -97,6 +100,20 @@ std::string with_hosts(const std::string& plan, const PreflightReport& report) {
   return json.dump(kIndent) + "\n";
 }
 
+/// What is trained of fine-tuning data, where they are here: nobody should have to guess.
+void show_first_sample(const Config& config) {
+  if (!config.data.samples) return;
+  try {
+    const InspectedRun run = inspect_run({.data = config.data,
+                                          .vocab_size = config.model.vocab_size,
+                                          .seed = config.training.seed},
+                                         1);
+    fmt::print("{}", first_sample_text(run, isatty(STDOUT_FILENO) == 1));
+  } catch (const ConfigError& error) {
+    spdlog::warn("the first sample cannot be shown: {}", error.what());
+  }
+}
+
 }  // namespace
 
 void show_plan(const LaunchFlags& flags,
@@ -110,6 +127,7 @@ void show_plan(const LaunchFlags& flags,
   if (flags.json && !flags.offline && has_other_machines(hosts)) return;
   const MemoryEstimate plan = plan_of(flags, hosts);
   fmt::print("{}", flags.json ? to_json(plan, loaded.config) : to_text(plan, loaded.config));
+  if (!flags.json) show_first_sample(loaded.config);
 }
 
 MachineHere look_at_machine(DeviceChoice wish,

@@ -86,11 +86,11 @@ void find_samples(LoadedConfig& loaded, Origins& origins) {
       const bool is_first = is_open("data.samples");
       if (!is_first && has_samples != data.samples) {
         throw_config_error("", "data.samples",
-                           fmt::format("{} ({}), and {} beside {} holds {}: a run trains on samples "
+                           fmt::format("{} ({}), and {} holds {}, as {} says: a run trains on samples "
                                        "of fine-tuning data, or on plain text",
-                                       data.samples, origins["data.samples"],
+                                       data.samples, origins["data.samples"], source.prefix,
                                        has_samples ? description->samples : "no samples",
-                                       source.prefix, description->file.string()));
+                                       description->file.string()));
       }
       if (is_first && has_samples) {
         data.samples = true;

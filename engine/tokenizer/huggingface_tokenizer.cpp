@@ -119,6 +119,11 @@ class HuggingFaceTokenizer final : public Tokenizer {
     workspaces_.give_back(std::move(workspace));
   }
 
+  [[nodiscard]] std::string special_text(std::int32_t id) const override {
+    const std::string* const added = added_.text(id);
+    return added != nullptr && added_.is_special(*added) ? *added : "";
+  }
+
   [[nodiscard]] std::string decode(std::span<const std::int32_t> ids) const override {
     std::vector<std::string> texts;
     texts.reserve(ids.size());

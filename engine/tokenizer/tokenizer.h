@@ -55,6 +55,8 @@ class Tokenizer : public TextEncoder {
   /// The text of the ids, without those that stand for no text. It need not be UTF-8, as ids may
   /// end within a character. Throws ConfigError if an id is not in the vocabulary.
   [[nodiscard]] virtual std::string decode(std::span<const std::int32_t> ids) const = 0;
+  /// The text of a special token, which decode() leaves out; "" of any other.
+  [[nodiscard]] virtual std::string special_text(std::int32_t /*id*/) const { return ""; }
 };
 
 /// Makes the tokenizer of 256 ids, one per byte: it needs no model and loses nothing.

@@ -187,6 +187,8 @@ data.sequence_length             128                derived: the model's longest
 data.document_attention          false              default
 data.mask_document_ends          false              default
 data.pack                        "none"             default
+data.samples                     false              default
+data.long_samples                "cut"              default
 data.weights_by                  "samples"          default
 training.steps                   10                 run.json:10:26
 training.seed                    1234               default

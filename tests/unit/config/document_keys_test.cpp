@@ -117,4 +117,30 @@ TEST_CASE("sources that end documents differently are refused", "[spec][document
              Contains("documents end with token 7") && Contains("and with 9 by"));
 }
 
+TEST_CASE("samples beside the token files are packed and do not see each other",
+          "[spec][documents]") {
+  const TemporaryFolder folder;
+  const std::vector<std::string> described_data = described(
+      folder, R"({"tokenizer": "bytes", "samples": {"kind": "conversations"}})");
+  const std::vector<std::string> train(described_data.begin(), described_data.end() - 1);
+  const auto data_of = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> overrides = train;
+    overrides.insert(overrides.end(), more.begin(), more.end());
+    LoadedConfig loaded = load_tiny(overrides);
+    resolve_data(loaded);
+    return loaded.config.data;
+  };
+  const DataConfig data = data_of({});
+  CHECK(data.samples);
+  CHECK(data.pack == DocumentPack::kBestFit);
+  CHECK(data.document_attention);
+  const DataConfig single = data_of({"data.pack=\"none\""});
+  CHECK(single.samples);
+  CHECK(single.pack == DocumentPack::kNone);
+  CHECK_FALSE(single.document_attention);
+  CHECK_FALSE(data_of({"data.document_attention=false"}).document_attention);
+  CHECK_THAT(config_error_of([&] { data_of({"data.samples=false"}); }),
+             Contains("data.samples: false") && Contains("holds conversations"));
+}
+
 }  // namespace dstrain

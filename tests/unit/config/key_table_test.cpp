@@ -312,6 +312,8 @@ const std::map<std::string, Flip>& flips() {
       {"data.mask_document_ends", {"true"}},
       {"data.end_of_document", {"7"}},
       {"data.pack", {"best_fit"}},
+      {"data.samples", {"true"}},
+      {"data.long_samples", {"drop"}},
       {"data.weights_by", {"tokens"}},
       {"rampup_batch_size", {"[1, 1, 10]"}},
       {"training.steps", {"11"}},
