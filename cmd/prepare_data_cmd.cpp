@@ -361,11 +361,13 @@ void add_prepare_data_command(CLI::App& app, Command& chosen) {
       ->type_name("assistant|last_turn|all")
       ->needs(chat);
   command
-      ->add_option("--answers-begin", options.samples.behind_prompt,
+      ->add_option("--answers-begin", options.samples.answers_begin,
                    "Where an answer begins: behind the prompt that asks the model for it, or "
                    "behind the question, with what the template writes in front of answers")
       ->transform(CLI::CheckedTransformer(
-          std::map<std::string, bool>{{"prompt", true}, {"question", false}}, CLI::ignore_case))
+          std::map<std::string, AnswersBegin>{{"prompt", AnswersBegin::kPrompt},
+                                              {"question", AnswersBegin::kQuestion}},
+          CLI::ignore_case))
       ->default_str("prompt")
       ->type_name("prompt|question")
       ->needs(chat);

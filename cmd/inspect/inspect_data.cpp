@@ -9,6 +9,7 @@
 #include "cmd/inspect/inspected_json.h"
 #include "cmd/inspect/inspected_run.h"
 #include "cmd/inspect/inspected_text.h"
+#include "cmd/inspect/shown_data.h"
 #include "engine/config/config_error.h"
 #include "engine/config/config_json.h"
 #include "engine/config/json_text.h"
@@ -35,7 +36,8 @@ InspectedRun run_of_config(const InspectRequest& request) {
   }
   LoadedConfig loaded = load_config(request.config, options);
   resolve_data(loaded);
-  return inspect_run({.data = loaded.config.data,
+  const ShownData shown(loaded.config);
+  return inspect_run({.data = shown.data(),
                       .vocab_size = loaded.config.model.vocab_size,
                       .seed = loaded.config.training.seed,
                       .curriculum = loaded.config.curriculum},

@@ -145,9 +145,8 @@ std::string stretch_text(const InspectedStretch& stretch,
   if (run.rules.data.samples && stretch.fills_up) {
     return fmt::format("  ┌ filled up with {}\n", counted(std::ssize(stretch.ids), "token"));
   }
-  text += run.rules.data.samples
-              ? sample_text(*run.tokenizer.tokenizer, stretch, options.colours)
-              : tokens_text(*run.tokenizer.tokenizer, stretch, options.colours);
+  text += run.rules.data.samples ? sample_text(*run.tokenizer.tokenizer, stretch, options.colours)
+                                 : tokens_text(*run.tokenizer.tokenizer, stretch, options.colours);
   if (stretch.document) {
     text += stretch.ends_document ? "  └ ends\n" : "  ┆ continues\n";
   }
@@ -238,7 +237,7 @@ std::string inspected_text(const InspectedRun& run, const InspectedTextOptions& 
     text += options.colours ? "green texts are trained, dim ones are context\n"
                             : "« » enclose what is trained; the rest is context\n";
   } else if (std::any_of(run.samples.begin(), run.samples.end(),
-                  [](const InspectedSample& sample) { return masked_of(sample) > 0; })) {
+                         [](const InspectedSample& sample) { return masked_of(sample) > 0; })) {
     text += options.colours ? "dim texts predict nothing\n"
                             : fmt::format("{} behind tokens that predict nothing\n", kMark);
   }

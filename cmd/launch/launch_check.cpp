@@ -13,6 +13,7 @@
 
 #include "cmd/inspect/inspected_run.h"
 #include "cmd/inspect/inspected_text.h"
+#include "cmd/inspect/shown_data.h"
 #include "cmd/launch/host_machine.h"
 #include "cmd/launch/launch_layout.h"
 #include "cmd/launch/preflight.h"
@@ -104,10 +105,10 @@ std::string with_hosts(const std::string& plan, const PreflightReport& report) {
 void show_first_sample(const Config& config) {
   if (!config.data.samples) return;
   try {
-    const InspectedRun run = inspect_run({.data = config.data,
-                                          .vocab_size = config.model.vocab_size,
-                                          .seed = config.training.seed},
-                                         1);
+    const ShownData shown(config);
+    const InspectedRun run = inspect_run(
+        {.data = shown.data(), .vocab_size = config.model.vocab_size, .seed = config.training.seed},
+        1);
     fmt::print("{}", first_sample_text(run, isatty(STDOUT_FILENO) == 1));
   } catch (const ConfigError& error) {
     spdlog::warn("the first sample cannot be shown: {}", error.what());

@@ -27,6 +27,7 @@
 #include "engine/comm/rendezvous.h"
 #include "engine/comm/solo_communicator.h"
 #include "engine/comm/wait_clock.h"
+#include "engine/train/run_data.h"
 #include "engine/train/run_training.h"
 #include "engine/train/wire_security.h"
 
@@ -64,14 +65,18 @@ int train(const RunFlags& flags) {
   const DeviceChoice wish = wished_device(flags);
   RunFlags found = flags;
   found.machine = env.machine.value_or(assumed_facts(wish));
-  (void)load_and_resolve(found, env.world_size);  // what is wrong is said before others are met
+  // What is wrong is said before others are met, and JSON lines become samples while nobody waits.
+  const DataConfig data = with_prepared_samples(load_and_resolve(found, env.world_size).config,
+                                                [&] { return stop.number() != 0; });
+  if (stop.number() != 0) return kExitSignalBase + stop.number();
 
   const std::chrono::milliseconds collective_timeout =
       env.collective_timeout_s > 0 ? std::chrono::seconds{env.collective_timeout_s}
                                    : ProcessOptions{}.timeout;
   const RankMeeting meeting = meet(env, wish);
   found.machine = meeting.place.machine;
-  const LoadedConfig config = load_and_resolve(found, env.world_size);
+  LoadedConfig config = load_and_resolve(found, env.world_size);
+  config.config.data = data;
   std::unique_ptr<Rendezvous> rendezvous;
   if (env.world_size == 1) {
     rendezvous = make_solo_rendezvous();

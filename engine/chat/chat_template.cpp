@@ -99,6 +99,7 @@ void ChatTemplate::add(const std::string& name, const std::string& source) {
   } catch (const jinja::TemplateError& error) {
     throw ConfigError(fmt::format("{}: the chat template: {}", file_, error.what()));
   }
+  source_ += source;
   marks_generation_ = marks_generation_ || has_generation(source);
 }
 

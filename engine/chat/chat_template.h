@@ -45,6 +45,8 @@ class ChatTemplate {
   /// Whether it has {% generation %}, which says what is the model's.
   [[nodiscard]] bool marks_generation() const { return marks_generation_; }
   [[nodiscard]] const std::string& file() const { return file_; }
+  /// All of its templates' texts.
+  [[nodiscard]] const std::string& source() const { return source_; }
   /// "eos_token" and the like, as the tokenizer's files name them.
   [[nodiscard]] std::optional<std::string> special_token(std::string_view name) const;
 
@@ -52,6 +54,7 @@ class ChatTemplate {
   void add(const std::string& name, const std::string& source);
 
   std::string file_;
+  std::string source_;
   jinja::Template::Names special_tokens_;
   std::shared_ptr<const jinja::Template> made_;        // shared by copies, as it never changes
   std::shared_ptr<const jinja::Template> with_tools_;  // nullptr: the same

@@ -111,6 +111,10 @@ SampleEncoder::Ids SampleEncoder::ids_of(std::string_view text) const {
   return ids;
 }
 
+ChatTemplate::Ends SampleEncoder::prompt_ends() const {
+  return settings_.answers_begin == AnswersBegin::kPrompt ? Ends::kWithPrompt : Ends::kWithMessage;
+}
+
 /// Behind the first stop token from `begin` on, or the end.
 std::size_t SampleEncoder::behind_stop(const Ids& ids, std::size_t begin) const {
   const auto found = std::find_first_of(ids.begin() + static_cast<std::ptrdiff_t>(begin), ids.end(),
@@ -155,11 +159,7 @@ std::vector<EncodedSample> SampleEncoder::encode_conversation(const Conversation
   }
   std::vector<EncodedSample> samples;  // the longest first
   for (auto turn = turns.rbegin(); turn != turns.rend(); ++turn) {
-    const std::string asked =
-        chat_
-            ->render(conversation, *turn,
-                     settings_.behind_prompt ? Ends::kWithPrompt : Ends::kWithMessage)
-            .text;
+    const std::string asked = chat_->render(conversation, *turn, prompt_ends()).text;
     const std::string answered = chat_->render(conversation, *turn + 1, Ends::kWithMessage).text;
     if (!answered.starts_with(asked)) {
       const auto same = std::mismatch(asked.begin(), asked.end(), answered.begin(), answered.end());
@@ -167,7 +167,7 @@ std::vector<EncodedSample> SampleEncoder::encode_conversation(const Conversation
           "has an answer (message {}) whose beginning cannot be decided: the chat template asks "
           "for "
           "it with {}, and writes it behind {}; name a template that writes both alike, or let "
-          "answers begin behind the question (--answers-begin question)",
+          "answers begin behind the question (answers_begin \"question\")",
           *turn + 1, tail_of(asked), tail_of(std::string(asked.begin(), same.first)))};
     }
     Ids ids = ids_of(answered);
@@ -255,10 +255,7 @@ EncodedSample SampleEncoder::encode_answer(const Answer& answer, SampleNotes& no
   }
   const Conversation& conversation = answer.conversation;
   const Ids prompt =
-      ids_of(chat_
-                 ->render(conversation, answer.prompt_messages,
-                          settings_.behind_prompt ? Ends::kWithPrompt : Ends::kWithMessage)
-                 .text);
+      ids_of(chat_->render(conversation, answer.prompt_messages, prompt_ends()).text);
   EncodedSample sample{
       .ids = ids_of(
           chat_->render(conversation, conversation.messages.size(), Ends::kWithMessage).text)};

@@ -23,16 +23,10 @@
 
 #include "engine/chat/chat_example.h"
 #include "engine/chat/chat_template.h"
+#include "engine/config/data_config.h"
 #include "engine/tokenizer/tokenizer.h"
 
 namespace dstrain {
-
-/// What is trained of a conversation.
-enum class TrainOn : std::uint8_t {
-  kAssistant,  ///< "assistant": all turns of the assistant
-  kLastTurn,   ///< "last_turn": the last of them
-  kAll         ///< "all": every token
-};
 
 /// The part of a pair, or what was thought of an answer.
 enum class SampleRole : std::uint8_t { kPlain, kChosen, kRejected };
@@ -71,9 +65,7 @@ class SampleEncoder {
  public:
   struct Settings {
     TrainOn train_on = TrainOn::kAssistant;
-    /// Answers begin behind what asks the model for them; else behind the question, with what the
-    /// template writes in front of an answer.
-    bool behind_prompt = true;
+    AnswersBegin answers_begin = AnswersBegin::kPrompt;
   };
   /// `chat` may be nullptr: then conversations are refused, and texts are not. `stops`: ids behind
   /// which an answer ends. `end_of_text` goes behind texts. All must outlive it.
@@ -97,6 +89,7 @@ class SampleEncoder {
                                                          SampleNotes& notes) const;
   [[nodiscard]] EncodedSample encode_text(const Answer& answer, SampleNotes& notes) const;
   [[nodiscard]] EncodedSample encode_answer(const Answer& answer, SampleNotes& notes) const;
+  [[nodiscard]] ChatTemplate::Ends prompt_ends() const;
   [[nodiscard]] Ids ids_of(std::string_view text) const;
   [[nodiscard]] std::size_t behind_stop(const Ids& ids, std::size_t begin) const;
 

@@ -9,7 +9,7 @@
 namespace dstrain {
 
 struct DataSource {
-  std::string prefix;   ///< of a .bin/.idx pair, or a nanoGPT / llm.c .bin file
+  std::string prefix;   ///< of a .bin/.idx pair, or a nanoGPT / llm.c .bin file, or JSON lines
   double weight = 1.0;  ///< relative share, of what weights_by says
 
   bool operator==(const DataSource&) const = default;
@@ -17,8 +17,32 @@ struct DataSource {
 
 /// The way in which sequences are made of documents.
 enum class DocumentPack : std::uint8_t {
-  kNone,    ///< "none": the stream of all tokens, cut where a sequence is full; of samples, one each
+  kNone,  ///< "none": the stream of all tokens, cut where a sequence is full; of samples, one each
   kBestFit  ///< "best_fit": documents, of which only those longer than a sequence are cut
+};
+
+/// What is trained of a conversation.
+enum class TrainOn : std::uint8_t {
+  kAssistant,  ///< "assistant": all turns of the assistant
+  kLastTurn,   ///< "last_turn": the last of them
+  kAll         ///< "all": every token
+};
+
+/// Where an answer begins.
+enum class AnswersBegin : std::uint8_t {
+  kPrompt,   ///< "prompt": behind what asks the model for it
+  kQuestion  ///< "question": behind the question, with what the template writes in front of it
+};
+
+/// How samples are made of JSON lines of conversations, pairs, … (engine/chat).
+struct SampleConfig {
+  std::string tokenizer;      ///< as --tokenizer names one; empty: the model's folder
+  std::string chat_template;  ///< a file or a folder; empty: the tokenizer's folder
+  TrainOn train_on = TrainOn::kAssistant;
+  AnswersBegin answers_begin = AnswersBegin::kPrompt;
+  std::string stop_token;  ///< a text that ends answers, besides the model's own; empty: none
+
+  bool operator==(const SampleConfig&) const = default;
 };
 
 /// What becomes of a sample that is longer than a sequence.
@@ -47,6 +71,7 @@ struct DataConfig {
   /// The token files hold samples of fine-tuning data, of whose tokens some are trained.
   bool samples = false;
   LongSamples long_samples = LongSamples::kCut;
+  SampleConfig sample{};  ///< of sources that are JSON lines
   WeightUnit weights_by = WeightUnit::kSamples;
 
   bool operator==(const DataConfig&) const = default;

@@ -63,6 +63,15 @@ std::optional<fs::path> DatasetDescription::tokenizer_file() const {
   return std::nullopt;
 }
 
+bool names_json_lines(const std::string& source) {
+  fs::path name = fs::path(source).filename();
+  const std::string last = name.extension().string();
+  if (last == ".gz" || last == ".zst" || last == ".xz") {
+    name = name.stem();
+  }
+  return name.extension() == ".jsonl" || name.extension() == ".ndjson";
+}
+
 std::optional<DatasetDescription> read_dataset_description(const fs::path& folder) {
   DatasetDescription description{.file = folder / "dataset.json"};
   const Json json = Json::parse(content_of(description.file), nullptr, /*allow_exceptions=*/false);

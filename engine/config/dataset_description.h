@@ -28,6 +28,9 @@ struct DatasetDescription {
   [[nodiscard]] std::optional<std::filesystem::path> tokenizer_file() const;
 };
 
+/// Whether a source's name is that of JSON lines, compressed or not: "chats.jsonl", "a.ndjson.gz".
+bool names_json_lines(const std::string& source);
+
 /// The description in a folder; nothing if it holds no dataset.json, or one that names no
 /// tokenizer. Descriptions by an older dstrain say less: then the tokenizer's file is read to know
 /// it.

@@ -69,33 +69,51 @@ void check_attention_kernels(const Config& config, Origins& origins) {
   }
 }
 
-/// Takes from the descriptions beside the token files whether they hold samples of fine-tuning data,
-/// which all or none must. Samples are packed, and do not see each other, unless the config says
-/// otherwise.
+/// Takes from the descriptions beside the token files whether they hold samples of fine-tuning
+/// data, which all or none must. Samples are packed, and do not see each other, unless the config
+/// says otherwise.
 void find_samples(LoadedConfig& loaded, Origins& origins) {
   DataConfig& data = loaded.config.data;
   const auto is_open = [&](const char* key) {
     const auto origin = origins.find(key);
     return origin == origins.end() || origin->second.starts_with("default");
   };
+  bool has_json_lines = false;
   for (const auto* sources : {&data.train, &data.validation}) {
     for (const DataSource& source : *sources) {
-      const auto description = description_of_prefix(source.prefix);
-      if (!description) continue;
-      const bool has_samples = !description->samples.empty();
+      const bool is_json_lines = names_json_lines(source.prefix);
+      const auto description = is_json_lines ? std::nullopt : description_of_prefix(source.prefix);
+      if (!description && !is_json_lines) continue;
+      const bool has_samples = is_json_lines || !description->samples.empty();
+      const std::string by = is_json_lines ? "its name" : description->file.string();
+      const std::string kind = is_json_lines                  ? "JSON lines"
+                               : description->samples.empty() ? "no samples"
+                                                              : description->samples;
+      has_json_lines = has_json_lines || is_json_lines;
       const bool is_first = is_open("data.samples");
       if (!is_first && has_samples != data.samples) {
-        throw_config_error("", "data.samples",
-                           fmt::format("{} ({}), and {} holds {}, as {} says: a run trains on samples "
-                                       "of fine-tuning data, or on plain text",
-                                       data.samples, origins["data.samples"], source.prefix,
-                                       has_samples ? description->samples : "no samples",
-                                       description->file.string()));
+        throw_config_error(
+            "", "data.samples",
+            fmt::format("{} ({}), and {} holds {}, as {} says: a run trains on samples "
+                        "of fine-tuning data, or on plain text",
+                        data.samples, origins["data.samples"], source.prefix, kind, by));
       }
       if (is_first && has_samples) {
         data.samples = true;
-        origins["data.samples"] = fmt::format("derived: {}", description->file.string());
+        origins["data.samples"] = is_json_lines
+                                      ? fmt::format("derived: {} holds JSON lines", source.prefix)
+                                      : fmt::format("derived: {}", by);
       }
+    }
+  }
+  if (data.sample != SampleConfig{} && !has_json_lines) {
+    for (const char* const key : {"data.tokenizer", "data.chat_template", "data.train_on",
+                                  "data.answers_begin", "data.stop_token"}) {
+      if (is_open(key)) continue;
+      throw_config_error(origins[key], key,
+                         "is about JSON lines, of which there are none: in token files it was "
+                         "decided by prepare-data, which has a flag for it",
+                         {{ConfigEdit::Kind::kRemove, key, ""}});
     }
   }
   if (!data.samples) return;

@@ -8,6 +8,7 @@ namespace {
 
 constexpr KeyBlock kTraining{"training.", &Config::training};
 constexpr KeyBlock kData{"data.", &Config::data};
+constexpr KeyBlock kSample{"data.", kData.to(&DataConfig::sample)};
 constexpr KeyBlock kCheckpoint{"checkpoint.", &Config::checkpoint};
 constexpr KeyBlock kCompression{"gradient_compression.", &Config::gradient_compression};
 
@@ -191,9 +192,10 @@ Key matmul_algorithms() {
 Key trace_spans(const std::string& name, std::vector<NumberSpan> TraceConfig::*member) {
   Key key{.path = "training.trace." + name, .kind = KeyKind::kAny};
   const bool of_steps = member == &TraceConfig::steps;
-  key.shape = of_steps ? R"({"anyOf": [{"type": "integer", "minimum": 1},
+  key.shape = of_steps
+                  ? R"({"anyOf": [{"type": "integer", "minimum": 1, "maximum": 9223372036854775807},
       {"type": "string", "pattern": "^[1-9][0-9]*(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*$"}]})"
-                       : R"({"anyOf": [{"type": "integer", "minimum": 0},
+                  : R"({"anyOf": [{"type": "integer", "minimum": 0, "maximum": 9223372036854775807},
       {"type": "string", "pattern": "^(all|[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*)$"}]})";
   key.set = [member, of_steps, path = key.path](ConfigDraft& draft, const JsonNode& node) {
     std::vector<NumberSpan>& spans = draft.config.training.trace.*member;
@@ -259,6 +261,17 @@ std::vector<Key> run_keys() {
       auto_is_default(kData.field("samples", {}, &DataConfig::samples)),
       kData.choice("long_samples", {{"cut", LongSamples::kCut}, {"drop", LongSamples::kDrop}},
                    &DataConfig::long_samples),
+      null_is_default(kSample.field("tokenizer", {}, &SampleConfig::tokenizer)),
+      null_is_default(kSample.field("chat_template", {}, &SampleConfig::chat_template)),
+      kSample.choice("train_on",
+                     {{"assistant", TrainOn::kAssistant},
+                      {"last_turn", TrainOn::kLastTurn},
+                      {"all", TrainOn::kAll}},
+                     &SampleConfig::train_on),
+      kSample.choice("answers_begin",
+                     {{"prompt", AnswersBegin::kPrompt}, {"question", AnswersBegin::kQuestion}},
+                     &SampleConfig::answers_begin),
+      null_is_default(kSample.field("stop_token", {}, &SampleConfig::stop_token)),
       kData.choice("weights_by",
                    {{"samples", WeightUnit::kSamples}, {"tokens", WeightUnit::kTokens}},
                    &DataConfig::weights_by),

@@ -10,8 +10,9 @@
 
 namespace dstrain {
 
-/// A target that is ignored, of a token behind which another document begins. Samples of fine-tuning
-/// data end with it, as no token tells them apart: the one that ends an answer is also within them.
+/// A target that is ignored, of a token behind which another document begins. Samples of
+/// fine-tuning data end with it, as no token tells them apart: the one that ends an answer is also
+/// within them.
 inline constexpr std::int32_t kLastOfDocument = -101;
 
 /// How a run treats the borders between documents.

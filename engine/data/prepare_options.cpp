@@ -30,9 +30,9 @@ void check_options(const PrepareOptions& options) {
     throw ConfigError(
         fmt::format("--append-eod {}: expected a token id, 0 or more", *options.append_eod));
   }
-  if (!options.chat &&
-      (!options.chat_template.empty() || !options.stop_tokens.empty() ||
-       !options.samples.behind_prompt || options.samples.train_on != TrainOn::kAssistant)) {
+  if (!options.chat && (!options.chat_template.empty() || !options.stop_tokens.empty() ||
+                        options.samples.answers_begin != AnswersBegin::kPrompt ||
+                        options.samples.train_on != TrainOn::kAssistant)) {
     throw ConfigError(
         "--chat-template, --train-on, --answers-begin and --stop-token are about conversations: "
         "expected --chat with them");

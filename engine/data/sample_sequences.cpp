@@ -78,10 +78,10 @@ class SampleSequences final : public Sequences {
   }
 
   [[nodiscard]] std::string report() const override {
-    std::string text = fmt::format(
-        "{}: {} in {} of {} tokens, {:.2f} % full", prefix_,
-        counted(packing_.num_documents(), "sample"), counted(count(), "sequence"), sequence_T_,
-        100.0 * packing_.fill());
+    std::string text =
+        fmt::format("{}: {} in {} of {} tokens, {:.2f} % full", prefix_,
+                    counted(packing_.num_documents(), "sample"), counted(count(), "sequence"),
+                    sequence_T_, 100.0 * packing_.fill());
     if (packing_.num_cut() > 0) {
       const bool are_dropped = rules_.longer == PackingRules::Longer::kDrop;
       text += fmt::format("; {} longer than a sequence and {}, with {} trained tokens",

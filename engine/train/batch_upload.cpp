@@ -119,7 +119,8 @@ std::int64_t BatchUpload::upload_tokens(const LoadBatch& data,
   const std::span<std::int32_t> positions(memory + 2 * size,
                                           documents_.attention || shares ? inputs.size() : 0);
   if (documents_.are_samples) {
-    take_document_ends(targets, sequence, documents_.attention ? positions : std::span<std::int32_t>());
+    take_document_ends(targets, sequence,
+                       documents_.attention ? positions : std::span<std::int32_t>());
   }
   if (documents_.attention && !documents_.are_samples) {
     find_document_positions(inputs, sequence, documents_.end, positions);

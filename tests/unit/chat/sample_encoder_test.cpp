@@ -106,7 +106,7 @@ TEST_CASE("a border that cannot be decided is refused, with what is in its way",
   const std::string why = encode(kAsksOtherwise, kTwoTurns).why;
   CHECK(why.find("has an answer (message 4) whose beginning cannot be decided") == 0);
   CHECK(why.find("<assistant>(think)'") != std::string::npos);
-  CHECK(shown(encode(kAsksOtherwise, kTwoTurns, {.behind_prompt = false})) ==
+  CHECK(shown(encode(kAsksOtherwise, kTwoTurns, {.answers_begin = AnswersBegin::kQuestion})) ==
         Texts{"<user>q1;{<assistant>a1;}<user>q2;{<assistant>a2;}"});
   const std::string system =
       R"({"messages": [{"role": "system", "content": "be kind"}, {"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]})";

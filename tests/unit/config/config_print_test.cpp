@@ -189,6 +189,11 @@ data.mask_document_ends          false              default
 data.pack                        "none"             default
 data.samples                     false              default
 data.long_samples                "cut"              default
+data.tokenizer                   ""                 default
+data.chat_template               ""                 default
+data.train_on                    "assistant"        default
+data.answers_begin               "prompt"           default
+data.stop_token                  ""                 default
 data.weights_by                  "samples"          default
 training.steps                   10                 run.json:10:26
 training.seed                    1234               default

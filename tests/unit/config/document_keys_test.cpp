@@ -1,5 +1,7 @@
 // The keys of "data" about documents: dstrain's keys, Megatron's names for them, and which token
 // ends one.
+#include <fmt/format.h>
+
 #include "tests/unit/config/config_text.h"
 
 namespace dstrain {
@@ -120,8 +122,8 @@ TEST_CASE("sources that end documents differently are refused", "[spec][document
 TEST_CASE("samples beside the token files are packed and do not see each other",
           "[spec][documents]") {
   const TemporaryFolder folder;
-  const std::vector<std::string> described_data = described(
-      folder, R"({"tokenizer": "bytes", "samples": {"kind": "conversations"}})");
+  const std::vector<std::string> described_data =
+      described(folder, R"({"tokenizer": "bytes", "samples": {"kind": "conversations"}})");
   const std::vector<std::string> train(described_data.begin(), described_data.end() - 1);
   const auto data_of = [&](const std::vector<std::string>& more) {
     std::vector<std::string> overrides = train;
@@ -141,6 +143,24 @@ TEST_CASE("samples beside the token files are packed and do not see each other",
   CHECK_FALSE(data_of({"data.document_attention=false"}).document_attention);
   CHECK_THAT(config_error_of([&] { data_of({"data.samples=false"}); }),
              Contains("data.samples: false") && Contains("holds conversations"));
+}
+
+TEST_CASE("JSON lines are samples, and how they become some is about them alone",
+          "[spec][documents]") {
+  const auto data_of = [](const std::vector<std::string>& overrides) {
+    LoadedConfig loaded = load_tiny(overrides);
+    resolve_data(loaded);
+    return loaded.config.data;
+  };
+  for (const char* const name : {"a.jsonl", "b/c.ndjson", "a.jsonl.gz", "x.y.jsonl.zst"}) {
+    const DataConfig data = data_of({fmt::format("data.train=\"{}\"", name), "data.validation=null",
+                                     "data.train_on=last_turn"});
+    CHECK(data.samples);
+    CHECK(data.sample.train_on == TrainOn::kLastTurn);
+    CHECK(data.pack == DocumentPack::kBestFit);
+  }
+  CHECK_THAT(config_error_of([&] { data_of({"data.train_on=last_turn"}); }),
+             Contains("data.train_on: is about JSON lines, of which there are none"));
 }
 
 }  // namespace dstrain

@@ -120,7 +120,8 @@ TEST_CASE("without packing every sample has a sequence", "[data]") {
   CHECK(rows[1].targets == "..........no;...");
 }
 
-TEST_CASE("a sample longer than a sequence is cut or left out, and what is lost is said", "[data]") {
+TEST_CASE("a sample longer than a sequence is cut or left out, and what is lost is said",
+          "[data]") {
   const ScratchFolder folder;
   write_file(folder / "chats.jsonl",
              chat("q", "yes") + chat("what", "a long answer") + chat("a long question", "no"));
@@ -144,8 +145,9 @@ TEST_CASE("a sample longer than a sequence is cut or left out, and what is lost 
 
 TEST_CASE("the file says which tokens are trained, and of which part of a pair", "[data]") {
   const ScratchFolder folder;
-  write_file(folder / "chats.jsonl",
-             R"({"prompt": [{"role": "user", "content": "q"}], "chosen": [{"role": "assistant", "content": "good"}], "rejected": [{"role": "assistant", "content": "bad"}]})");
+  write_file(
+      folder / "chats.jsonl",
+      R"({"prompt": [{"role": "user", "content": "q"}], "chosen": [{"role": "assistant", "content": "good"}], "rejected": [{"role": "assistant", "content": "bad"}]})");
   CHECK(prepare(options_for(folder)).samples.kind == "pairs");
   const auto index = DocumentIndex::open(folder / "out/train");
   REQUIRE(index->has_modes());
@@ -171,8 +173,9 @@ TEST_CASE("data that would train a model wrongly are refused", "[data]") {
     return "prepared";
   };
   PrepareOptions options = options_for(folder);
-  write_file(folder / "chats.jsonl", chat("q", "yes") + "{\"messages\": [{\"role\": \"user\", "
-                                                        "\"content\": \"q\"}]}\n");
+  write_file(folder / "chats.jsonl", chat("q", "yes") +
+                                         "{\"messages\": [{\"role\": \"user\", "
+                                         "\"content\": \"q\"}]}\n");
   CHECK_THAT(refusal(options), Contains("chats.jsonl:2: has no answer of the assistant"));
   write_file(folder / "chats.jsonl",
              chat("q", "yes") + "{\"chosen\": \"ab\", \"rejected\": \"ac\"}\n");
