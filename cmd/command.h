@@ -17,6 +17,7 @@ namespace dstrain {
 using Command = std::function<int()>;
 
 void add_launch_command(CLI::App& app, Command& chosen);
+void add_evaluate_command(CLI::App& app, Command& chosen);
 void add_agent_command(CLI::App& app, Command& chosen);
 void add_train_command(CLI::App& app, Command& chosen);
 void add_estimate_memory_command(CLI::App& app, Command& chosen);

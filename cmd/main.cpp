@@ -75,6 +75,7 @@ void add_commands(CLI::App& app, dstrain::Command& chosen) {
   app.formatter(std::make_shared<Help>());
   app.footer("dstrain help COMMAND prints the flags of a command.");
   dstrain::add_launch_command(app, chosen);
+  dstrain::add_evaluate_command(app, chosen);
   dstrain::add_train_command(app, chosen);
   dstrain::add_agent_command(app, chosen);
   dstrain::add_estimate_memory_command(app, chosen);

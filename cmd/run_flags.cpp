@@ -58,6 +58,7 @@ void add_run_flags(CLI::App& command, RunFlags& flags) {
                    "Train nothing: print the loss over data.validation of the newest "
                    "checkpoint or, if there is none, of the weights that the run would start "
                    "from");
+  command.add_flag("--evaluate-sources", flags.evaluates_sources)->group("");  // of `evaluate`
 }
 
 LoadOptions options_of(const RunFlags& flags) {
@@ -71,7 +72,7 @@ LoadedConfig load_and_resolve(const RunFlags& flags, int world_size) {
       load_and_resolve(flags.config, options_of(flags), world_size, flags.machine);
   if (flags.evaluates && loaded.config.data.validation.empty()) {
     throw_config_error(flags.config, "data.validation",
-                       "missing, and --evaluate-only needs it: --set data.validation=PREFIX");
+                       "missing, and it is what is evaluated: --set data.validation=PREFIX");
   }
   return loaded;
 }
@@ -108,6 +109,7 @@ std::vector<std::string> to_arguments(const RunFlags& flags) {
                         host_and_port(flags.metrics_at->host, flags.metrics_at->port.value()));
   }
   if (flags.evaluates) arguments.emplace_back("--evaluate-only");
+  if (flags.evaluates_sources) arguments.emplace_back("--evaluate-sources");
   if (flags.takes_over) arguments.emplace_back("--take-over");
   arguments.emplace_back("--");  // a config's name may begin with a dash
   arguments.push_back(flags.config);

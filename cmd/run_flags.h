@@ -21,6 +21,7 @@ struct RunFlags {
   bool allow_tokenizer_mismatch = false;
   bool ignore_offload = false;              ///< keys that offload only warn
   bool evaluates = false;                   ///< instead of training
+  bool evaluates_sources = false;           ///< … each source of its data by itself
   std::optional<HostAndPort> metrics_at{};  ///< where rank 0 answers Prometheus
   bool takes_over = false;                  ///< the run's folder from a run that has it
   /// The job that the ranks belong to, and its attempts before this one (rank_env.h).

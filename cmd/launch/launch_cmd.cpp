@@ -277,4 +277,25 @@ void add_launch_command(CLI::App& app, Command& chosen) {
   command->callback([flags, &chosen] { chosen = [flags] { return launch(*flags); }; });
 }
 
+void add_evaluate_command(CLI::App& app, Command& chosen) {
+  auto flags = std::make_shared<LaunchFlags>();
+  CLI::App* const command = app.add_subcommand(
+      "evaluate",
+      "Print loss and perplexity of each source of data.validation, all of it, by the newest "
+      "checkpoint or the weights that the run would start from");
+  add_launch_flags(*command, *flags);
+  command->footer(
+      "It starts ranks as launch does, in the layout of the config, and changes nothing in the\n"
+      "run's folder.\n"
+      "Examples:\n"
+      "  dstrain evaluate configs/quickstart.json\n"
+      "  dstrain evaluate CONFIG --num_gpus 2 --set data.validation=data/other/train\n"
+      "  dstrain evaluate CONFIG --set checkpoint.resume=runs/a/checkpoints/step-00000400");
+  command->callback([flags, &chosen] {
+    flags->run.evaluates = true;
+    flags->run.evaluates_sources = true;
+    chosen = [flags] { return launch(*flags); };
+  });
+}
+
 }  // namespace dstrain

@@ -114,7 +114,9 @@ int train(const RunFlags& flags) {
                     .activity = &waits,
                     .allow_tokenizer_mismatch = flags.allow_tokenizer_mismatch,
                     .owner = &claim,
-                    .goal = flags.evaluates ? RunGoal::kEvaluate : RunGoal::kTrain,
+                    .goal = flags.evaluates_sources ? RunGoal::kEvaluateSources
+                            : flags.evaluates       ? RunGoal::kEvaluate
+                                                    : RunGoal::kTrain,
                     .waits = &waits,
                     .metrics_at = flags.metrics_at});
   return result.stopped_by == 0 ? kExitSuccess : kExitSignalBase + result.stopped_by;

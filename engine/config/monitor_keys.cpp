@@ -43,7 +43,7 @@ std::vector<Key> monitor_keys() {
   add_folder(keys, kTensorboard, "tensorboard");
   add_folder(keys, kCsv, "csv");
   keys.push_back(kWandb.field("enabled", {}, &WandbConfig::enabled));
-  keys.push_back(noted(shaped(kWandb.field("project", {}, &WandbConfig::project), kSomeText),
+  keys.push_back(noted(kWandb.field("project", {}, &WandbConfig::project),
                        "the project of the offline run in <output_dir>/wandb"));
   keys.push_back(noted(kWandb.field("group", {}, &WandbConfig::group), "\"\": none"));
   keys.push_back(noted(kWandb.field("team", {}, &WandbConfig::team),

@@ -2,17 +2,16 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 
 #include "kernels/core/caller_stream.h"
 
 namespace dstrain {
 
-double validation_loss(Engine& engine, const BatchLoader& data, std::int64_t batches) {
+namespace {
+
+SourceLoss loss_of_first(Engine& engine, const BatchLoader& data, std::int64_t samples) {
   const BatchPlan& batch = engine.plan().batch;
-  const std::int64_t sequences = data.sequences_per_epoch();
-  // Compared by division: the product may be more than 2^63.
-  const std::int64_t samples =
-      batches > sequences / batch.global_samples() ? sequences : batches * batch.global_samples();
   const std::int64_t samples_per_round = batch.micro_batch * batch.data_parallel;
   const LoadBatch load = [&](std::int64_t first_sample, std::span<std::int32_t> inputs,
                              std::span<std::int32_t> targets) {
@@ -29,7 +28,27 @@ double validation_loss(Engine& engine, const BatchLoader& data, std::int64_t bat
   CallerStream host;
   engine.world().all_reduce({sums.data(), DType::kF64, Shape{2}}, ReduceOp::kSum, Purpose::kMetric,
                             host);
-  return engine.objective().mean_loss(sums[0], static_cast<std::int64_t>(sums[1]));
+  const auto targets = static_cast<std::int64_t>(sums[1]);
+  return {.loss = engine.objective().mean_loss(sums[0], targets), .targets = targets};
+}
+
+}  // namespace
+
+double SourceLoss::perplexity() const {
+  return std::exp(loss);
+}
+
+SourceLoss whole_loss(Engine& engine, const BatchLoader& data) {
+  return loss_of_first(engine, data, data.sequences_per_epoch());
+}
+
+double validation_loss(Engine& engine, const BatchLoader& data, std::int64_t batches) {
+  const BatchPlan& batch = engine.plan().batch;
+  const std::int64_t sequences = data.sequences_per_epoch();
+  // Compared by division: the product may be more than 2^63.
+  const std::int64_t samples =
+      batches > sequences / batch.global_samples() ? sequences : batches * batch.global_samples();
+  return loss_of_first(engine, data, samples).loss;
 }
 
 }  // namespace dstrain

@@ -9,6 +9,17 @@
 
 namespace dstrain {
 
+/// The losses of the targets of some sequences.
+struct SourceLoss {
+  double loss = 0.0;  ///< nats per target, their mean
+  std::int64_t targets = 0;
+
+  [[nodiscard]] double perplexity() const;
+};
+
+/// Collective. Of each sequence of the data once.
+SourceLoss whole_loss(Engine& engine, const BatchLoader& data);
+
 /// Collective. Returns nats per token over the first `batches` times train_batch_size samples (as
 /// Megatron's eval-iters), or over each sequence of the data once where that is fewer. Which
 /// samples these are depends on neither layout nor micro-batch: of a last micro-batch that reaches

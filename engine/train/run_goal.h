@@ -9,7 +9,9 @@ enum class RunGoal : std::uint8_t {
   kTrain,
   /// Computes the loss over data.validation, of the newest checkpoint or else of the start weights:
   /// no step is done and nothing is written.
-  kEvaluate
+  kEvaluate,
+  /// The same for each source of data.validation by itself, and all of its sequences.
+  kEvaluateSources
 };
 
 }  // namespace dstrain

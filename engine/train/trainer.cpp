@@ -250,7 +250,35 @@ TrainResult Trainer::evaluate_alone() {
   return {.step = state_.step};
 }
 
+TrainResult Trainer::evaluate_sources() {
+  const ObservedPhase phase(observers_, RunPhase::kEvaluating);
+  SourceLoss all;
+  for (const DataSource& source : config_.data.validation) {
+    const BatchLoader loader(config_.data, {source}, config_.model.vocab_size,
+                             config_.training.seed);
+    const SourceLoss one = whole_loss(engine_, loader);
+    all.loss += one.loss * static_cast<double>(one.targets);
+    all.targets += one.targets;
+    if (is_rank0_) {
+      spdlog::info("{}: loss {:.4f} nats per token, perplexity {:.3f}, over {} tokens",
+                   source.prefix, one.loss, one.perplexity(), grouped(one.targets));
+    }
+  }
+  all.loss /= static_cast<double>(std::max<std::int64_t>(all.targets, 1));
+  if (is_rank0_) {
+    const bool is_untrained = state_.step == 0 && config_.initial_weights.empty();
+    spdlog::info(
+        "evaluated at step {}{}: loss {:.4f} nats per token, perplexity {:.3f}, over {} tokens",
+        state_.step, is_untrained ? ", with untrained weights" : "", all.loss, all.perplexity(),
+        grouped(all.targets));
+  }
+  return {.step = state_.step};
+}
+
 TrainResult Trainer::run() {
+  if (options_.goal == RunGoal::kEvaluateSources) {
+    return evaluate_sources();
+  }
   if (options_.goal == RunGoal::kEvaluate) {
     return evaluate_alone();
   }

@@ -45,6 +45,8 @@ class Trainer {
  private:
   /// Evaluates instead of training. Collective.
   TrainResult evaluate_alone();
+  /// The same, source by source. Collective.
+  TrainResult evaluate_sources();
   /// Takes up the state of the run from a checkpoint; its tensors are loaded already.
   void take_up(const TrainingState& resumed);
   /// Collective. Lets the checkpoints take the tokenizer of the run's data along.

@@ -52,7 +52,7 @@ bool is_installed(const std::string& program) {
 const std::array kCommands = {"launch",   "status",       "train",      "estimate-memory",
                               "generate", "prepare-data", "completion", "convert-checkpoint",
                               "man",      "runs",         "report",     "why",
-                              "trace",    "watch"};
+                              "trace",    "watch",        "evaluate"};
 
 TEST_CASE("help fits into 80 columns, and is the same by both ways", "[cmd][help]") {
   if (testing::no_dstrain_here()) return;

@@ -135,7 +135,7 @@ TEST_CASE("flags of other launchers are honoured, said to do nothing, or refused
   };
   says("--no_python", 0, "--no_python has no effect: there is no Python program");
   says("--bind-cores-to-rank", 0, "has no effect: every rank is always given cores of its own");
-  says("--do_eval", 2, "data.validation: missing, and --evaluate-only needs it");
+  says("--do_eval", 2, "data.validation: missing, and it is what is evaluated");
   says("--save_pid", 2, "--save_pid is refused: ");
   says("--bind_core_list 0-3", 2, "taskset -c LIST");
   says("--autotuning run", 2, "dstrain estimate-memory");
