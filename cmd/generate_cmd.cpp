@@ -26,6 +26,7 @@
 #include "cmd/rank/stop_signal.h"
 #include "engine/base/amount_text.h"
 #include "engine/base/regular_file.h"
+#include "engine/chat/chat_template.h"
 #include "engine/checkpoint/run_facts.h"
 #include "engine/checkpoint/weights_source.h"
 #include "engine/config/config_error.h"
@@ -54,6 +55,9 @@ struct Flags {
   int threads = 0;
   bool json = false;
   std::optional<std::int64_t> logprobs;
+  bool chat = false;
+  std::optional<std::string> system;
+  std::string chat_template;
 };
 
 std::string prompt_text(const Flags& flags) {
@@ -66,6 +70,30 @@ std::string prompt_text(const Flags& flags) {
         fmt::format("--prompt-file {}: cannot be read: {}", flags.prompt_file, file.why));
   }
   return std::move(file.text);
+}
+
+/// The question as the model's chat template asks it: what the model answers comes next.
+std::string as_question(const std::string& text,
+                        const Flags& flags,
+                        const std::filesystem::path& checkpoint) {
+  const ChatTemplate chat = ChatTemplate::find(
+      flags.chat_template.empty() ? checkpoint : std::filesystem::path(flags.chat_template),
+      checkpoint);
+  const auto message = [](const char* role, const std::string& content) {
+    return jinja::Value::dict({{"role", role}, {"content", content}});
+  };
+  Conversation conversation;
+  if (flags.system) {
+    conversation.messages.push_back(message("system", *flags.system));
+  }
+  conversation.messages.push_back(message("user", text));
+  try {
+    return chat.render(conversation, conversation.messages.size(), ChatTemplate::Ends::kWithPrompt)
+        .text;
+  } catch (const jinja::TemplateError& error) {
+    throw ConfigError(
+        fmt::format("--chat: the chat template of {}: {}", chat.file(), error.what()));
+  }
 }
 
 /// The dtype that the user asked for, else the run's, else that of the weights.
@@ -82,9 +110,11 @@ DType compute_dtype(const Flags& flags, const RunFacts& run, const TensorSource&
 
 std::vector<std::int32_t> prompt_tokens(const std::string& text,
                                         const FoundTokenizer& found,
-                                        const ModelSpec& model) {
+                                        const ModelSpec& model,
+                                        bool is_chat) {
   std::vector<std::int32_t> tokens;
-  if (found.beginning && (found.always_begins || text.empty())) {
+  // A chat template writes itself what goes in front.
+  if (!is_chat && found.beginning && (found.always_begins || text.empty())) {
     tokens.push_back(*found.beginning);
   }
   found.tokenizer->encode(text, tokens);
@@ -184,9 +214,14 @@ int generate(const Flags& flags) {
   const WeightsSource weights = open_weights(flags.checkpoint);
   const ModelSpec model = with_window(weights.model, weights.path);
   const RunFacts run = read_run_facts(weights.training.config, weights.training.tokenizer);
-  const FoundTokenizer found = find_tokenizer(flags.tokenizer, weights.path, run);
-  const std::string prompt = prompt_text(flags);
-  GenerationRequest request{.prompt = prompt_tokens(prompt, found, model),
+  FoundTokenizer found = find_tokenizer(flags.tokenizer, weights.path, run);
+  std::string prompt = prompt_text(flags);
+  if (flags.chat) {
+    prompt = as_question(prompt, flags, weights.path);
+    const std::vector<std::int32_t> stops = stop_ids_of(weights.path);
+    found.ends.insert(found.ends.end(), stops.begin(), stops.end());
+  }
+  GenerationRequest request{.prompt = prompt_tokens(prompt, found, model, flags.chat),
                             .sampling = flags.sampling,
                             .stops = flags.stops,
                             .ends = found.ends};
@@ -207,7 +242,7 @@ int generate(const Flags& flags) {
   const StopSignal stop;
   CachedModel reader(plan, std::move(backend), *weights.tensors);
 
-  if (!flags.json) {
+  if (!flags.json && !flags.chat) {
     print_text(as_utf8(prompt));
   }
   std::vector<LogProbabilities> probabilities;
@@ -238,6 +273,9 @@ int generate(const Flags& flags) {
 }
 
 void check_flags(const Flags& flags) {
+  if (flags.chat && !flags.prompt && flags.prompt_file.empty()) {
+    throw ConfigError("--chat asks the model what --prompt or --prompt-file says: expected one");
+  }
   if (!(std::isfinite(flags.sampling.temperature) && flags.sampling.temperature >= 0.0)) {
     throw ConfigError(fmt::format("--temperature {}: expected 0 (the likeliest token) or more",
                                   flags.sampling.temperature));
@@ -286,6 +324,19 @@ void add_generate_command(CLI::App& app, Command& chosen) {
   command->add_option("--prompt-file", flags->prompt_file, "A file with the text to continue")
       ->type_name("FILE")
       ->excludes(prompt);
+  CLI::Option* const chat =
+      command->add_flag("--chat", flags->chat,
+                        "Ask the prompt as a user would, by the model's chat template, and print "
+                        "the answer alone");
+  command->add_option("--system", flags->system, "With --chat: the system's message")
+      ->type_name("TEXT")
+      ->needs(chat);
+  command
+      ->add_option("--chat-template", flags->chat_template,
+                   "With --chat: a .jinja file, or a folder with a template; default: the one "
+                   "beside the weights")
+      ->type_name("FILE|FOLDER")
+      ->needs(chat);
   command->add_option("--max-tokens", flags->max_tokens,
                       fmt::format("Tokens to draw; default: {}, or as many as the model has "
                                   "positions for",
@@ -330,6 +381,8 @@ void add_generate_command(CLI::App& app, Command& chosen) {
       "    --prompt-file start.txt --max-tokens 300 --top-p 0.9 --seed 7\n"
       "  dstrain generate --checkpoint ~/models/TinyLlama --temperature 0 --stop '.' \\\n"
       "    --prompt 'The capital of France is' --json\n"
+      "  dstrain generate --checkpoint runs/sft --chat \\\n"
+      "    --prompt 'What is the capital of France?'\n"
       "Exit codes: 0 success, 2 usage, 3 does not fit into memory, 5 checkpoint\n"
       "unusable, 130 interrupted.");
   command->callback([flags, &chosen] {
