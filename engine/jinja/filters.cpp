@@ -117,9 +117,12 @@ Value join(const Value& input, const Arguments& arguments) {
 Value indent(const Value& input, const Arguments& arguments) {
   const Bound bound("indent", arguments, {"width", "first", "blank"});
   const Value width = bound.value_or(0, 4);
-  const std::string front =
-      width.is_string() ? width.string()
-                        : std::string(static_cast<std::size_t>(bound.integer_or(0, 4)), ' ');
+  constexpr std::int64_t kWidest = 1000;
+  const std::string front = width.is_string()
+                                ? width.string()
+                                : std::string(static_cast<std::size_t>(std::clamp<std::int64_t>(
+                                                  bound.integer_or(0, 4), 0, kWidest)),
+                                              ' ');
   const bool first = bound.value_or(1, false).truth();
   const bool blank = bound.value_or(2, false).truth();
   const Value lines = split(replaced(replaced(input.text(), "\r\n", "\n", -1), "\r", "\n", -1),
@@ -217,6 +220,7 @@ Value batch(const Value& input, const Arguments& arguments) {
   const Bound bound("batch", arguments, {"linecount", "fill_with"});
   const std::int64_t size = bound.integer_or(0, 0);
   if (size < 1) throw TemplateError("batch() of less than one element");
+  if (size > 100'000) throw TemplateError("batch() of more than 100000 elements");
   Items batches;
   Items open;
   for (Value& element : input.elements()) {

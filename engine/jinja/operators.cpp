@@ -8,6 +8,7 @@
 #include <fmt/printf.h>
 
 #include "engine/jinja/characters.h"
+#include "engine/tokenizer/whole_characters.h"
 
 namespace dstrain::jinja {
 namespace {
@@ -31,12 +32,9 @@ Value whole_result(Operation operation, const Value& a, const Value& b, const ch
 }
 
 Value repeated(const Value& value, std::int64_t times) {
-  constexpr std::size_t kMost = std::size_t{1} << 24;
   const auto count = static_cast<std::size_t>(std::max<std::int64_t>(times, 0));
   const std::size_t size = value.is_string() ? value.string().size() : value.items().size();
-  if (size > 0 && count > kMost / size) {
-    throw TemplateError(fmt::format("{} repeated {} times is too long", value.kind(), times));
-  }
+  if (size > 0) check_length(count > kLongestText / size ? kLongestText + 1 : count * size);
   if (value.is_string()) {
     std::string text;
     for (std::size_t i = 0; i < count; ++i) {
@@ -60,6 +58,12 @@ std::string missing(const Value& value, std::string_view name) {
 }
 
 }  // namespace
+
+void check_length(std::size_t bytes) {
+  if (bytes > kLongestText) {
+    throw TemplateError(fmt::format("a text of more than {} MiB", kLongestText >> 20U));
+  }
+}
 
 int compare(const Value& a, const Value& b) {
   if (a.is_number() && b.is_number()) {
@@ -92,13 +96,17 @@ bool contains(const Value& whole, const Value& part) {
 }
 
 Value add(const Value& a, const Value& b) {
-  if (a.is_string() && b.is_string()) return a.string() + b.string();
+  if (a.is_string() && b.is_string()) {
+    check_length(a.string().size() + b.string().size());
+    return a.string() + b.string();
+  }
   if (a.is_whole() && b.is_whole()) {
     return whole_result([](auto x, auto y, auto* r) { return __builtin_add_overflow(x, y, r); }, a,
                         b, "sum");
   }
   if (a.is_number() && b.is_number()) return a.real() + b.real();
   if ((a.is_list() && b.is_list()) || (a.is_tuple() && b.is_tuple())) {
+    check_length((a.items().size() + b.items().size()) * sizeof(Value));
     Items items = a.items();
     items.insert(items.end(), b.items().begin(), b.items().end());
     return a.is_list() ? Value::list(std::move(items)) : Value::tuple(std::move(items));
@@ -265,6 +273,8 @@ std::string format_printf(const std::string& format, const Value& arguments) {
     if (next == given.size()) throw TemplateError("a format with more conversions than arguments");
     const Value& argument = given[next++];
     const std::string flags = format.substr(at, end - at);
+    constexpr std::size_t kLongestFlags = 6;  // widths of up to four figures
+    if (flags.size() > kLongestFlags) throw TemplateError("a format that is too wide");
     const char conversion = format[end];
     if (conversion == 's' || conversion == 'r') {
       out += fmt::sprintf(flags + "s", conversion == 's' ? argument.text() : argument.repr());
@@ -281,6 +291,7 @@ std::string format_printf(const std::string& format, const Value& arguments) {
     }
     at = end;
   }
+  out = as_utf8(std::move(out));  // a precision may cut a character
   if (next < given.size() && !(arguments.is_dict() || arguments.is_list())) {
     throw TemplateError("a format with fewer conversions than arguments");
   }

@@ -10,6 +10,12 @@
 
 namespace dstrain::jinja {
 
+/// Texts, and what a rendering writes, are no longer than this, so that no template takes all
+/// memory.
+inline constexpr std::size_t kLongestText = std::size_t{1} << 26;
+/// Throws TemplateError where that is passed.
+void check_length(std::size_t bytes);
+
 /// Less than 0, 0 or more than 0. Numbers with numbers, strings with strings, sequences by their
 /// elements.
 [[nodiscard]] int compare(const Value& a, const Value& b);

@@ -96,8 +96,11 @@ class Operation final : public Expression {
         return remainder(a, b);
       case Operator::kPower:
         return power(a, b);
-      default:
-        return a.text() + b.text();
+      default: {
+        std::string joined = a.text() + b.text();
+        check_length(joined.size());
+        return joined;
+      }
     }
   }
   Operator operation_;

@@ -42,6 +42,8 @@ struct Rendering {
   /// known.
   bool lost_generated = false;
   int depth = 0;  ///< of macros and loops that call themselves
+  /// Turns of loops that are left: a template that wants more goes on for ever.
+  std::int64_t turns_left = 1'000'000;
 };
 
 struct Frame {

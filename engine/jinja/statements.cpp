@@ -88,6 +88,7 @@ class Print final : public Statement {
     } else {
       frame.out += value.text();
     }
+    check_length(frame.out.size());
     return Then::kNext;
   }
 
@@ -225,6 +226,9 @@ void For::go_through(const Value& over, Frame& frame, int depth) const {
   Frame inner = frame.inside();
   for (std::size_t i = 0; i < items.size(); ++i) {
     inner.scope->clear();
+    if (--frame.rendering.turns_left < 0) {
+      throw TemplateError("its loops go on for more than a million turns");
+    }
     loop->move_to(i);
     inner.scope->set("loop", loop_value);
     loop_.target.assign(inner, items[i]);

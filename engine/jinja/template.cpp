@@ -1,10 +1,14 @@
 #include "engine/jinja/template.h"
 
 #include "engine/jinja/parser.h"
+#include "engine/tokenizer/whole_characters.h"
 
 namespace dstrain::jinja {
 
-Template::Template(std::string_view source) : program_(parse(source)) {}
+Template::Template(std::string_view source) {
+  if (!is_utf8(source)) throw TemplateError("is not UTF-8");
+  program_ = parse(source);
+}
 
 Template::Rendered Template::render(const Names& names) const {
   Rendering rendering;

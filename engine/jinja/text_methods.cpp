@@ -124,6 +124,7 @@ std::string replaced(std::string_view text,
                      std::int64_t most) {
   std::string out;
   std::int64_t done = 0;
+  check_length((old.empty() ? text.size() + 1 : text.size() / old.size()) * by.size());
   if (old.empty()) {  // between all characters
     for (std::size_t at = 0; at <= text.size(); ++done) {
       if (most < 0 || done < most) out += by;

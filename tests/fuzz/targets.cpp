@@ -6,7 +6,10 @@
 #include <string_view>
 #include <vector>
 
+#include <nlohmann/json.hpp>
+
 #include "engine/base/checksum.h"
+#include "engine/chat/chat_example.h"
 #include "engine/checkpoint/checkpoint_error.h"
 #include "engine/checkpoint/foreign/pytorch/torch_file.h"
 #include "engine/checkpoint/manifest.h"
@@ -16,6 +19,8 @@
 #include "engine/config/json_text.h"
 #include "engine/config/mend_config.h"
 #include "engine/data/megatron_index.h"
+#include "engine/jinja/json.h"
+#include "engine/jinja/template.h"
 #include "engine/tokenizer/huggingface_tokenizer.h"
 #include "engine/tokenizer/older_vocabularies.h"
 #include "launcher/agent/agent_protocol.h"
@@ -261,6 +266,30 @@ void known_hosts(Bytes bytes) {
   }
 }
 
+/// A chat template, with a conversation to write.
+void chat_template(Bytes bytes) {
+  static const std::vector<std::pair<std::string, jinja::Value>> kNames = [] {
+    const auto json = nlohmann::ordered_json::parse(
+        R"({"messages": [{"role": "system", "content": "s \u00e4"}, {"role": "user", "content": "q"},
+            {"role": "assistant", "content": "<think>t</think>a", "tool_calls": [{"function": {"name": "f", "arguments": {"x": [1, null, 2.5]}}}]}],
+            "tools": [{"function": {"name": "f"}}], "eos_token": "</s>", "add_generation_prompt": true})");
+    std::vector<std::pair<std::string, jinja::Value>> names;
+    for (const auto& [name, value] : json.items()) {
+      names.emplace_back(name, jinja::from_json(value));
+    }
+    return names;
+  }();
+  try {
+    static_cast<void>(jinja::Template(text_of(bytes)).render(kNames));
+  } catch (const jinja::TemplateError&) {
+  }
+}
+
+/// A line of fine-tuning data.
+void chat_line(Bytes bytes) {
+  static_cast<void>(read_chat_example(text_of(bytes)));
+}
+
 void agent(Bytes bytes) {
   read_frames(bytes, launcher::decode_to_agent);
   read_frames(bytes, launcher::decode_from_agent);
@@ -280,6 +309,8 @@ const std::vector<FuzzTarget>& all_targets() {
       {"mended", mended, {"tests/fuzz/seeds/mended"}},
       {"tokenizer", tokenizer, {"tests/fuzz/seeds/tokenizer"}},
       {"vocabularies", vocabularies, {"tests/fuzz/seeds/vocabularies"}},
+      {"chat_template", chat_template, {"tests/fuzz/seeds/chat_template"}},
+      {"chat_line", chat_line, {"tests/fuzz/seeds/chat_line"}},
       {"hostfile", hostfile, {"hostfiles"}},
       {"ssh_config", ssh_config, {"tests/fuzz/seeds/ssh_config"}},
       {"known_hosts", known_hosts, {"tests/fuzz/seeds/known_hosts"}},
