@@ -74,7 +74,7 @@ void print_some(const char* what, const std::vector<std::string>& named, std::in
   }
 }
 
-/// What fine-tuning data say, and what of it someone should know before a model is trained on it.
+/// Prints the counts of fine-tuning data, and each of the notes that is not zero.
 void print_samples(const PrepareSummary::Samples& samples) {
   if (samples.kind.empty()) {
     return;

@@ -101,7 +101,7 @@ std::string with_hosts(const std::string& plan, const PreflightReport& report) {
   return json.dump(kIndent) + "\n";
 }
 
-/// What is trained of fine-tuning data, where they are here: nobody should have to guess.
+/// Shows which text of the first sample is trained, if the data are on this machine.
 void show_first_sample(const Config& config) {
   if (!config.data.samples) return;
   try {

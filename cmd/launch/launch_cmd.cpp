@@ -286,7 +286,7 @@ void add_evaluate_command(CLI::App& app, Command& chosen) {
   add_launch_flags(*command, *flags);
   command->footer(
       "It starts ranks as launch does, in the layout of the config, and changes nothing in the\n"
-      "run's folder.\n"
+      "run's folder, but for samples that it makes of JSON lines there.\n"
       "Examples:\n"
       "  dstrain evaluate configs/quickstart.json\n"
       "  dstrain evaluate CONFIG --num_gpus 2 --set data.validation=data/other/train\n"

@@ -65,7 +65,8 @@ int train(const RunFlags& flags) {
   const DeviceChoice wish = wished_device(flags);
   RunFlags found = flags;
   found.machine = env.machine.value_or(assumed_facts(wish));
-  // What is wrong is said before others are met, and JSON lines become samples while nobody waits.
+  // Errors in the config are reported, and JSON lines become samples, before this rank meets the
+  // others, so that none of them waits for it.
   const DataConfig data = with_prepared_samples(load_and_resolve(found, env.world_size).config,
                                                 [&] { return stop.number() != 0; });
   if (stop.number() != 0) return kExitSignalBase + stop.number();

@@ -240,7 +240,7 @@ ChatExample pair(const Json& object, const Json& chosen, const Json& rejected) {
   if (prompt != nullptr) {
     return example;
   }
-  // What both begin with is the prompt.
+  // The prompt is the part that both begin with.
   Answer& a = example.answer;
   Answer& b = *example.rejected;
   if (a.is_text) {

@@ -37,8 +37,8 @@ class ChatTemplate {
   /// The end of what is rendered: the last message, or what asks the model for the next one.
   enum class Ends : std::uint8_t { kWithMessage, kWithPrompt };
   using Rendered = jinja::Template::Rendered;
-  /// Of the first `messages` messages. Throws jinja::TemplateError, or jinja::TemplateRefusal. May
-  /// be called by several threads at once.
+  /// Writes the first `messages` messages. Throws jinja::TemplateError, or jinja::TemplateRefusal.
+  /// May be called by several threads at once.
   [[nodiscard]] Rendered render(const Conversation& conversation,
                                 std::size_t messages,
                                 Ends ends) const;

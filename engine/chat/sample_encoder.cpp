@@ -38,6 +38,19 @@ std::string tail_of(const std::string& text) {
   return (begin > 0 ? "…" : "") + jinja::Value(text.substr(begin)).repr();
 }
 
+/// The answer, message `turn`, must go on where the prompt that asks for it ends.
+void require_border(const std::string& asked, const std::string& answered, std::size_t turn) {
+  if (answered.starts_with(asked)) {
+    return;
+  }
+  const auto same = std::mismatch(asked.begin(), asked.end(), answered.begin(), answered.end());
+  throw Refusal{fmt::format(
+      "has an answer (message {}) whose beginning cannot be decided: the chat template asks for it "
+      "with {}, and writes it behind {}; name a template that writes both alike, or let answers "
+      "begin behind the question (answers_begin \"question\")",
+      turn + 1, tail_of(asked), tail_of(std::string(asked.begin(), same.first)))};
+}
+
 }  // namespace
 
 std::size_t EncodedSample::num_trained() const {
@@ -161,18 +174,13 @@ std::vector<EncodedSample> SampleEncoder::encode_conversation(const Conversation
   for (auto turn = turns.rbegin(); turn != turns.rend(); ++turn) {
     const std::string asked = chat_->render(conversation, *turn, prompt_ends()).text;
     const std::string answered = chat_->render(conversation, *turn + 1, Ends::kWithMessage).text;
-    if (!answered.starts_with(asked)) {
-      const auto same = std::mismatch(asked.begin(), asked.end(), answered.begin(), answered.end());
-      throw Refusal{fmt::format(
-          "has an answer (message {}) whose beginning cannot be decided: the chat template asks "
-          "for "
-          "it with {}, and writes it behind {}; name a template that writes both alike, or let "
-          "answers begin behind the question (answers_begin \"question\")",
-          *turn + 1, tail_of(asked), tail_of(std::string(asked.begin(), same.first)))};
-    }
+    require_border(asked, answered, *turn);
     Ids ids = ids_of(answered);
     const Ids prompt = ids_of(asked);
     const std::size_t begin = common_prefix(prompt, ids);
+    if (begin == ids.size()) {
+      throw Refusal{fmt::format("has an empty answer (message {})", *turn + 1)};
+    }
     const std::size_t must_have = behind_stop(ids, begin);
     const bool has_stop = must_have > begin && std::find(stops_.begin(), stops_.end(),
                                                          ids[must_have - 1]) != stops_.end();
@@ -254,11 +262,12 @@ EncodedSample SampleEncoder::encode_answer(const Answer& answer, SampleNotes& no
     throw Refusal{"is a conversation, and there is no chat template to write it with"};
   }
   const Conversation& conversation = answer.conversation;
-  const Ids prompt =
-      ids_of(chat_->render(conversation, answer.prompt_messages, prompt_ends()).text);
-  EncodedSample sample{
-      .ids = ids_of(
-          chat_->render(conversation, conversation.messages.size(), Ends::kWithMessage).text)};
+  const std::string asked = chat_->render(conversation, answer.prompt_messages, prompt_ends()).text;
+  const std::string answered =
+      chat_->render(conversation, conversation.messages.size(), Ends::kWithMessage).text;
+  require_border(asked, answered, answer.prompt_messages);
+  const Ids prompt = ids_of(asked);
+  EncodedSample sample{.ids = ids_of(answered)};
   const std::size_t begin = common_prefix(prompt, sample.ids);
   if (begin == sample.ids.size()) {
     throw Refusal{"has an empty answer"};

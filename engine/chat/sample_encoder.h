@@ -1,9 +1,9 @@
 // SampleEncoder: fine-tuning data as token ids, and which of them the model is trained to predict.
 //
-// What an answer is, is found by writing the conversation twice, as transformers writes it: up to
-// the question, with the prompt that asks the model for its next message (P), and up to the answer
-// (E). E must go on where P ends: what is behind P is what the model has to say there. Where it
-// does not, the template asks in one way and answers in another, and the border cannot be decided.
+// To find an answer, the conversation is written twice, as transformers writes it: up to the
+// question, with the prompt that asks the model for its next message (P), and up to the answer (E).
+// E must go on where P ends: what is behind P is what the model has to say there. Where it does
+// not, the template asks in one way and answers in another, and the border cannot be decided.
 //
 //   P  <|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n
 //   E  <|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\nHello!<|im_end|>\n
@@ -43,7 +43,7 @@ struct EncodedSample {
   [[nodiscard]] std::size_t num_trained() const;
 };
 
-/// What is worth counting about samples.
+/// Counts of what a user should know about samples before training on them.
 struct SampleNotes {
   std::int64_t answers = 0;        ///< that are trained
   std::int64_t without_stop = 0;   ///< … and do not end with a stop token

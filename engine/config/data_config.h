@@ -21,7 +21,7 @@ enum class DocumentPack : std::uint8_t {
   kBestFit  ///< "best_fit": documents, of which only those longer than a sequence are cut
 };
 
-/// What is trained of a conversation.
+/// The part of a conversation that is trained.
 enum class TrainOn : std::uint8_t {
   kAssistant,  ///< "assistant": all turns of the assistant
   kLastTurn,   ///< "last_turn": the last of them

@@ -117,6 +117,11 @@ void find_samples(LoadedConfig& loaded, Origins& origins) {
     }
   }
   if (!data.samples) return;
+  if (loaded.config.curriculum.enabled) {
+    throw_config_error("", "data.samples",
+                       "curriculum_learning with samples: a step of shorter sequences takes their "
+                       "first tokens, and would cut the answers off: leave the curriculum out");
+  }
   if (is_open("data.pack")) {
     data.pack = DocumentPack::kBestFit;
     origins["data.pack"] = "derived: samples are packed";

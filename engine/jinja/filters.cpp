@@ -291,7 +291,7 @@ Value tojson(const Value& input, const Arguments& arguments) {
             ? width->string()
             : std::string(
                   static_cast<std::size_t>(std::max<std::int64_t>(0, bound.integer_or(1, 0))), ' ');
-    style.item_separator = ",";
+    style.item_separator = ",";  // as Python, where a line break follows
   }
   if (const Value* const pair = bound.find(2); pair != nullptr && !pair->is_none()) {
     const Items separators = pair->elements();

@@ -106,7 +106,6 @@ class Writer {
     end_items(members.size(), level, '}');
   }
   void begin_item(std::size_t index, int level) {
-    // Python drops the space behind a comma at a line's end, unless it was asked for.
     if (index > 0) out_ += style_.item_separator;
     new_line(level);
   }

@@ -3,8 +3,8 @@
 // HTML, the immutable sandbox, {% break %} and {% continue %}, {% generation %}, raise_exception,
 // strftime_now, tojson without escapes for HTML).
 //
-// It is our own since no package has one: Debian's C++ libraries for templates (ctemplate,
-// kainjow-mustache) have other languages, and those for Jinja itself are in no distribution.
+// It is our own, since Debian packages no Jinja for C++: its libraries for templates (ctemplate,
+// kainjow-mustache) have other languages.
 // tests/unit/jinja compares it with Python's Jinja.
 #pragma once
 

@@ -125,8 +125,8 @@ class Samples {
     const auto summary = prepare_data(
         options, {.on_progress = [](const PrepareProgress&) {}, .stop_requested = stop_requested_});
     if (summary) {
-      spdlog::info("{}: {} {} became {}, {} trained tokens of {}, in {:.1f} s", source,
-                   grouped(summary->samples.lines), summary->samples.kind,
+      spdlog::info("{}: {} of {} became {}, {} trained tokens of {}, in {:.1f} s", source,
+                   counted(summary->samples.lines, "line"), summary->samples.kind,
                    counted(summary->train.documents, "sample"),
                    grouped(summary->samples.trained_tokens), grouped(summary->train.tokens),
                    summary->seconds);

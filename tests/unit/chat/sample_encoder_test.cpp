@@ -108,6 +108,12 @@ TEST_CASE("a border that cannot be decided is refused, with what is in its way",
   CHECK(why.find("<assistant>(think)'") != std::string::npos);
   CHECK(shown(encode(kAsksOtherwise, kTwoTurns, {.answers_begin = AnswersBegin::kQuestion})) ==
         Texts{"<user>q1;{<assistant>a1;}<user>q2;{<assistant>a2;}"});
+  CHECK_THAT(
+      encode(
+          kAsksOtherwise,
+          R"({"prompt": [{"role": "user", "content": "q"}], "chosen": [{"role": "assistant", "content": "a"}], "rejected": [{"role": "assistant", "content": "b"}]})")
+          .why,
+      Catch::Matchers::Contains("message 2) whose beginning cannot be decided"));
   const std::string system =
       R"({"messages": [{"role": "system", "content": "be kind"}, {"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]})";
   CHECK(encode(kLosesSystem, system).why.find("cannot be decided") != std::string::npos);
