@@ -44,7 +44,7 @@ std::map<std::uint64_t, Ends> messages_in(const std::filesystem::path& folder) {
   for (const int rank : read_trace_index(folder).ranks) {
     for (const std::string& line : read_rank_events(folder / rank_file_name(rank))) {
       const json event = json::parse(line);
-      if (event["cat"] != "message") continue;
+      if (event.value("cat", "") != "message") continue;
       Ends& ends = messages[event["id"].get<std::uint64_t>()];
       double& end = event["ph"] == "s" ? ends.sent : ends.received;
       CHECK(end == -1.0);
