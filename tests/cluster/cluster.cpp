@@ -73,6 +73,8 @@ void furnish(const std::string& name, const std::string& hosts_file) {
   if (sethostname(name.data(), name.size()) != 0) throw std::runtime_error("sethostname");
   mount_memory("/mnt", "mode=755");
   mount_memory("/run", "mode=755");
+  // OpenMP's runtime keeps a name with its process's number there, and hosts number alike.
+  mount_memory("/dev/shm", "mode=1777");
   fs::create_directories("/mnt/etc");
   fs::create_directories(std::string(Cluster::kHome) + "/.ssh");
   put_in_place_of("/etc/passwd", passwd());
