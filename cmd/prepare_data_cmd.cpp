@@ -150,6 +150,7 @@ struct Flags {
 };
 
 int inspect(Flags flags) {
+  set_up_logging("[prepare-data] ");
   if (flags.inspect.dataset.empty() && flags.inspect.config.empty()) {
     throw ConfigError(
         "--inspect: no data set is named; expected a folder that prepare-data made, or the prefix "

@@ -19,6 +19,7 @@ struct GraphKey {
   int slot = 0;                 ///< of a layer's buffers
   Pass pass = Pass::kForward;
   const void* parameters = nullptr;
+  const void* frozen = nullptr;  ///< parameters that are not trained
   const void* gradients = nullptr;
   Write write = Write::kOverwrite;  ///< of the gradients
   friend auto operator<=>(const GraphKey&, const GraphKey&) = default;

@@ -15,6 +15,7 @@
 #include "engine/config/data_config.h"
 #include "engine/config/dropout_config.h"
 #include "engine/config/expert_config.h"
+#include "engine/config/frozen_tensors.h"
 #include "engine/config/model_spec.h"
 #include "engine/config/monitor_config.h"
 #include "engine/config/number_formats.h"
@@ -60,6 +61,7 @@ struct TrainingConfig {
   /// time. Absent: as many logits as fill LossHead::kMaxChunkBytes, and the feed-forward of all.
   std::optional<std::int64_t> loss_tile_tokens;
   std::optional<std::int64_t> mlp_tile_tokens;
+  FrozenTensors freeze;      ///< "freeze": tensors that are not trained
   bool cuda_graphs = false;  ///< blocks' work on a GPU is recorded and enqueued as a whole
   /// An expert takes no more than so many times its even share of the tokens of a sequence. Absent:
   /// it takes all.

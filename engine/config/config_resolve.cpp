@@ -204,6 +204,10 @@ void resolve_config(LoadedConfig& loaded,
   if (has_batch && !problems.spoil_any({"fp8", "bf16", "fp16", "model", "data.sequence_length"})) {
     problems.attempt([&] { resolve_fp8(loaded, origins); });
   }
+  if (!problems.spoil_any({"model", "training.freeze", "optimizer.type", "gradient_compression",
+                           "zero_optimization"})) {
+    problems.attempt([&] { resolve_freezing(loaded, origins); });
+  }
   if (!problems.spoil_any({"model", "fp8", "context_parallel", "training.cuda_graphs",
                            "expert_parallel", "expert_tensor_parallel_size", "tensor_parallel",
                            "zero_optimization", "optimizer.type", "gradient_compression"})) {

@@ -156,6 +156,33 @@ Key rampup_batch_size() {
   return null_is_default(key);
 }
 
+/// Patterns of the names of tensors that are not trained.
+Key freeze() {
+  Key key{.path = "training.freeze", .kind = KeyKind::kAny, .null_is_absent = true};
+  key.shape = R"({"type": "array", "items": {"type": "string", "minLength": 1}})";
+  key.set = [](ConfigDraft& draft, const JsonNode& node) {
+    const auto refuse = [&](const JsonNode& found) {
+      throw_config_error(found.where, "training.freeze",
+                         "must be a list of patterns of tensors' names, such as "
+                         "[\"embedding.*\", \"blocks.[0-3].*\"]; found " +
+                             found.describe());
+    };
+    if (!node.is(JsonNode::Kind::kArray)) refuse(node);
+    for (const JsonNode& item : node.items) {
+      if (!item.is(JsonNode::Kind::kString) || item.text.empty()) refuse(item);
+      draft.config.training.freeze.patterns.push_back(item.text);
+    }
+  };
+  key.get = [](const Config& c) -> std::string {
+    std::string list;
+    for (const std::string& pattern : c.training.freeze.patterns) {
+      list += (list.empty() ? "" : ", ") + json_quote(pattern);
+    }
+    return list.empty() ? list : "[" + list + "]";
+  };
+  return key;
+}
+
 /// "auto" is measured during the run, so it is not resolved here.
 Key replica_check_interval(NumberRange steps) {
   Key key = auto_is_value(
@@ -303,6 +330,7 @@ std::vector<Key> run_keys() {
           kTraining.field("loss_tile_tokens", at_least(1), &TrainingConfig::loss_tile_tokens))),
       null_is_default(
           kTraining.field("mlp_tile_tokens", at_least(1), &TrainingConfig::mlp_tile_tokens)),
+      freeze(),
       kTraining.field("cuda_graphs", {}, &TrainingConfig::cuda_graphs),
       also_called(null_is_default(kTraining.field("expert_capacity_factor", above(0),
                                                   &TrainingConfig::expert_capacity_factor)),

@@ -127,6 +127,9 @@ void Embedding::backward(const LayerContext& context,
     norm_->backward(context, slot, d_stream, d_stream, Write::kOverwrite, gradients.norm);
   }
   scale(context, d_stream);
+  if (!gradients.table.wants(table_)) {
+    return;  // nor are positions trained
+  }
   const ConstTensor dx_NC = context.tensor_parallel.leave_backward(
       d_stream, context.optional_buffer(gathered_), context.compute);
   Tensor d_positions;

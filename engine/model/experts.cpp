@@ -449,9 +449,11 @@ void Experts::Matrices::backward(const ExecContext& context,
                                  ConstTensor x,
                                  ExpertRows rows,
                                  const GradTarget& gradients) const {
-  context.ops.grouped_backward_weight(dy, x, rows, gradients.params(weight, count, shape),
-                                      gradients.write, context.compute);
-  if (bias.index >= 0) {
+  if (gradients.wants(weight)) {
+    context.ops.grouped_backward_weight(dy, x, rows, gradients.params(weight, count, shape),
+                                        gradients.write, context.compute);
+  }
+  if (bias.index >= 0 && gradients.wants(bias)) {
     context.ops.grouped_backward_bias(dy, rows, gradients.params(bias, count, {shape[0], shape[1]}),
                                       gradients.write, context.compute);
   }

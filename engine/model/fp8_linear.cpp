@@ -63,10 +63,11 @@ void Fp8Linear::backward(const ExecContext& context,
   const Tensor dy_ON = as_f8(context.buffer(columns_), DType::kF8E5M2, outputs, tokens);
   const Tensor w_IO = as_f8(context.buffer(weights_), DType::kF8E4M3, inputs, outputs);
   const ConstTensor gradient_scale = scales.scale(gradient_);
-  scales.quantize(gradient_, dy_NO, dy, dy_ON, context.compute);
+  scales.quantize(gradient_, dy_NO, dy, dw_OI.empty() ? Tensor{} : dy_ON, context.compute);
   scales.quantize(weight_, w_OI, {}, w_IO, context.compute);
   context.ops.scaled_product({dy, gradient_scale}, {w_IO, scales.scale(weight_)}, {}, dx_NI,
                              Write::kOverwrite, context.compute);
+  if (dw_OI.empty()) return;
   const Tensor x_IN = as_f8(context.buffer(rows_), DType::kF8E4M3, inputs, tokens);
   scales.quantize(input_, x_NI, {}, x_IN, context.compute);
   context.ops.scaled_product({dy_ON, gradient_scale}, {x_IN, scales.scale(input_)}, {}, dw_OI,

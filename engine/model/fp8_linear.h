@@ -32,7 +32,7 @@ class Fp8Linear {
                ConstTensor w_OI,
                ConstTensor bias_O,
                Tensor y_NO) const;
-  /// dx_NI is overwritten, dw_OI (f32) as `write` says.
+  /// dx_NI is overwritten, dw_OI (f32), which may be empty, as `write` says.
   void backward(const ExecContext& context,
                 ConstTensor dy_NO,
                 ConstTensor x_NI,

@@ -92,6 +92,7 @@ ParamDecl LayerShape::param(const TensorDecl& of) const {
           .deviation = of.deviation,
           .decays = of.decays,
           .hidden_matrix = of.hidden_matrix,
+          .trained = !frozen.covers(of.name),
           .share = tensor.share_of(of)};
 }
 

@@ -22,6 +22,7 @@
 #include "engine/config/arch/architecture.h"
 #include "engine/config/arch/tensor_list.h"
 #include "engine/config/dropout_config.h"
+#include "engine/config/frozen_tensors.h"
 #include "engine/config/recompute_config.h"
 #include "engine/plan/blueprint.h"
 #include "engine/plan/token_share.h"
@@ -103,6 +104,7 @@ struct LayerShape {
   std::int64_t cache_positions = 0;
   DropoutConfig dropout{};  ///< of training; what extends a cache drops nothing
   std::uint64_t seed = 0;   ///< of dropout
+  FrozenTensors frozen{};   ///< those that are not trained
   /// Several micro-batches go through each unit before the next unit, so that what a unit hands on
   /// is kept for each of them.
   bool together = false;

@@ -62,8 +62,7 @@ void Linear::backward(const ExecContext& context,
     fp8_->backward(context, dy, x, weight(context), dx, d_weight(gradients), gradients.write);
   } else {
     context.ops.linear_backward_input(dy, weight(context), dx, context.compute);
-    context.ops.linear_backward_weight(dy, x, d_weight(gradients), gradients.write,
-                                       context.compute);
+    backward_weight(context, dy, x, gradients);
   }
   backward_bias(context, dy, gradients);
 }
@@ -83,18 +82,28 @@ void Linear::backward_activated(const ExecContext& context,
   }
   context.ops.linear_activation_backward(activation, dy, weight(context), pre, d_pre,
                                          context.compute);
-  context.ops.linear_backward_weight(dy, x, d_weight(gradients), gradients.write, context.compute);
+  backward_weight(context, dy, x, gradients);
   backward_bias(context, dy, gradients);
 }
 
 Tensor Linear::d_weight(const GradTarget& gradients) const {
-  return gradients.params(weight_, num_parts_, {outputs_, inputs_});
+  return gradients.wants(weight_) ? gradients.params(weight_, num_parts_, {outputs_, inputs_})
+                                  : Tensor{};
+}
+
+void Linear::backward_weight(const ExecContext& context,
+                             ConstTensor dy,
+                             ConstTensor x,
+                             const GradTarget& gradients) const {
+  if (const Tensor d_weight_OI = d_weight(gradients); !d_weight_OI.empty()) {
+    context.ops.linear_backward_weight(dy, x, d_weight_OI, gradients.write, context.compute);
+  }
 }
 
 void Linear::backward_bias(const ExecContext& context,
                            ConstTensor dy,
                            const GradTarget& gradients) const {
-  if (bias_.index >= 0) {
+  if (bias_.index >= 0 && gradients.wants(bias_)) {
     context.ops.linear_backward_bias(dy, gradients.params(bias_, num_parts_, {outputs_}),
                                      gradients.write, context.compute);
   }

@@ -53,7 +53,12 @@ class Linear {
                           const GradTarget& gradients) const;
 
  private:
+  void backward_weight(const ExecContext& context,
+                       ConstTensor dy,
+                       ConstTensor x,
+                       const GradTarget& gradients) const;
   void backward_bias(const ExecContext& context, ConstTensor dy, const GradTarget& gradients) const;
+  /// Empty where the weight is not trained.
   [[nodiscard]] Tensor d_weight(const GradTarget& gradients) const;
   [[nodiscard]] ConstTensor weight(const ExecContext& context) const;
   /// The bias; empty where there is none, or another rank adds it.

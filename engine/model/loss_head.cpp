@@ -175,7 +175,8 @@ void LossHead::backward(const LayerContext& context,
                                           context.optional_buffer(gathered_), context.compute);
   const ConstTensor weight = context.param(weight_);
   const GradTarget& weight_target = tied_ ? embedding_gradients : head_gradients;
-  const Tensor d_weight = weight_target.param(weight_);
+  const bool trains_weight = weight_target.wants(weight_);
+  const Tensor d_weight = trains_weight ? weight_target.param(weight_) : Tensor{};
   const Tensor losses = context.buffer(losses_);
   const Tensor d_norm = context.buffer(d_norm_);
   const bool unit_rows = squares_.index >= 0;
@@ -199,11 +200,13 @@ void LossHead::backward(const LayerContext& context,
       context.ops.divide_columns(logits, context.buffer(squares_), context.compute);
     }
     context.ops.linear_backward_input(logits, weight, d_norm.rows(begin, end), context.compute);
-    context.ops.linear_backward_weight(logits, hidden.rows(begin, end), d_weight,
-                                       begin == 0 ? weight_target.write : Write::kAdd,
-                                       context.compute);
+    if (trains_weight) {
+      context.ops.linear_backward_weight(logits, hidden.rows(begin, end), d_weight,
+                                         begin == 0 ? weight_target.write : Write::kAdd,
+                                         context.compute);
+    }
   }
-  if (unit_rows) {
+  if (unit_rows && trains_weight) {
     context.ops.project_rows(weight, context.buffer(squares_), d_weight, context.compute);
   }
   context.ops.sum(losses, loss_sum(context), loss_write, context.compute);

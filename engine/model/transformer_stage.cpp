@@ -1,5 +1,6 @@
 #include "engine/model/transformer_stage.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "engine/runtime/fp8_scales.h"
@@ -24,6 +25,11 @@ void enqueue_block(const LayerContext& context, const GraphKey& key, Work&& work
   } else {
     context.graphs->run(key, context.compute, std::forward<Work>(work));
   }
+}
+
+/// Where the parameters of a unit are that a block may not have.
+const void* frozen_of(const LayerContext& context, int unit) {
+  return unit < 0 ? nullptr : context.parameters.whole(unit).data();
 }
 
 }  // namespace
@@ -62,7 +68,6 @@ TransformerStage TransformerStage::declare(const LayerShape& of_all,
   LayerShape block_shape = shape;
   for (std::int64_t layer = extent.first_block; layer < extent.end_block; ++layer) {
     const std::string name = "blocks." + std::to_string(layer);
-    const int unit = blueprint.begin_unit(name);
     block_shape.recompute = recompute.of_block(layer);
     block_shape.partitions_input =
         KeptInput::is_shared(shape, recompute.partitions_input_of(layer));
@@ -70,10 +75,11 @@ TransformerStage TransformerStage::declare(const LayerShape& of_all,
     block_shape.input_on_host = recompute.keeps_input_on_host(layer) && !shape.extends_cache();
     block_shape.layer = shape.model.layers.at(static_cast<std::size_t>(layer));
     block_shape.tensors = block_tensors(shape.model, block_shape.layer, name + ".");
+    Units& units = stage.block_units_.emplace_back(
+        begin_units(name, block_shape, block_shape.tensors, blueprint));
     stage.blocks_.push_back(Block::declare(block_shape, name, blueprint));
-    std::vector<int>& units = stage.block_units_.emplace_back(1, unit);
     if (const Experts* const experts = stage.blocks_.back().experts()) {
-      if (experts->unit()) units.push_back(*experts->unit());
+      units.experts = experts->unit().value_or(-1);
     }
   }
   if (extent.is_last()) {
@@ -81,8 +87,32 @@ TransformerStage TransformerStage::declare(const LayerShape& of_all,
   }
   blueprint.end_unit();
   stage.declare_edges(shape, blueprint);
-  stage.declare_walks();
+  stage.declare_walks(blueprint);
   return stage;
+}
+
+std::vector<int> TransformerStage::Units::all() const {
+  std::vector<int> units{own};
+  if (frozen >= 0) units.push_back(frozen);
+  if (experts >= 0) units.push_back(experts);
+  return units;
+}
+
+TransformerStage::Units TransformerStage::begin_units(const std::string& name,
+                                                      const LayerShape& shape,
+                                                      const std::vector<TensorDecl>& tensors,
+                                                      Blueprint& blueprint) {
+  Units units{.own = blueprint.begin_unit(name)};
+  std::size_t trained = 0;
+  std::size_t frozen = 0;
+  for (const TensorDecl& tensor : tensors) {
+    if (is_balancing_bias(tensor.name) || (tensor.of_expert && shape.experts.apart())) continue;
+    (shape.frozen.covers(tensor.name) ? frozen : trained) += 1;
+  }
+  if (trained > 0 && frozen > 0) {
+    units.frozen = blueprint.add_frozen_beside();
+  }
+  return units;
 }
 
 void TransformerStage::declare_handed_on(LayerShape& shape,
@@ -120,9 +150,9 @@ void TransformerStage::declare_head(const LayerShape& shape, Blueprint& blueprin
     table_unit_ = blueprint.begin_unit("embedding");
     table = blueprint.add_param(Embedding::table_copy(shape));
   }
-  head_unit_ = blueprint.begin_unit("head");
   LayerShape head_shape = shape;
   head_shape.tensors = head_tensors(shape.model);
+  head_units_ = begin_units("head", shape, head_shape.tensors, blueprint);
   head_ = LossHead::declare(head_shape, table, blueprint);
 }
 
@@ -147,37 +177,54 @@ void TransformerStage::declare_edges(const LayerShape& shape, Blueprint& bluepri
     d_output_ = edge("edge/d_output");
     d_input_ = edge("edge/d_input");
   }
+  std::int64_t unwanted = 0;
+  for (const UnitDecl& unit : blueprint.units()) {
+    for (const ParamDecl& param : unit.params) {
+      const bool is_vector = !param.trained && param.shape.rank() == 1;
+      unwanted = is_vector ? std::max(unwanted, param.local_shape().numel()) : unwanted;
+    }
+  }
+  if (unwanted > 0) {
+    unwanted_ = shape.add_backward_buffer(
+        blueprint, {"unwanted_gradients", {unwanted}, DType::kF32, Lifetime::kScratch});
+  }
   d_residual_ = shape.add_backward_buffer(blueprint,
                                           {"d_residual", stream, shape.compute,
                                            shape.together ? Lifetime::kSaved : Lifetime::kScratch});
 }
 
-void TransformerStage::declare_walks() {
-  const auto visit = [](UnitWalk& walk, Pass pass, const std::vector<int>& reads,
-                        const std::vector<int>& writes, int unit) {
-    walk.push_back({.pass = pass, .unit = unit, .reads = reads, .writes = writes});
+void TransformerStage::declare_walks(const Blueprint& blueprint) {
+  const auto visit = [&](UnitWalk& walk, Pass pass, int unit, std::vector<int> reads,
+                         std::vector<int> writes) {
+    std::erase_if(writes, [&](int written) {
+      return !blueprint.units().at(static_cast<std::size_t>(written)).trained;
+    });
+    walk.push_back(
+        {.pass = pass, .unit = unit, .reads = std::move(reads), .writes = std::move(writes)});
   };
   if (extent_.is_first()) {
-    visit(forward_walk_, Pass::kForward, embedding_units_, {}, embedding_units_.front());
+    visit(forward_walk_, Pass::kForward, embedding_units_.front(), embedding_units_, {});
   }
-  for (std::size_t i = 0; i < blocks_.size(); ++i) {
-    visit(forward_walk_, Pass::kForward, block_units_[i], {}, block_unit(i));
+  for (const Units& block : block_units_) {
+    visit(forward_walk_, Pass::kForward, block.own, block.all(), {});
   }
   if (extent_.is_last()) {
-    std::vector<int> logits{head_unit_};
+    std::vector<int> logits = head_units_.all();
+    visit(forward_walk_, Pass::kForward, head_units_.own, logits, {});
     if (head_.tied()) {
       logits.push_back(table_unit_);
     }
-    visit(forward_walk_, Pass::kForward, {head_unit_}, {}, head_unit_);
-    visit(backward_walk_, Pass::kBackward, logits, logits, head_unit_);
-    losses_visit_ = {.pass = Pass::kForward, .unit = head_unit_, .reads = logits, .writes = {}};
+    visit(backward_walk_, Pass::kBackward, head_units_.own, logits, logits);
+    losses_visit_ = {
+        .pass = Pass::kForward, .unit = head_units_.own, .reads = logits, .writes = {}};
   }
   for (std::size_t i = blocks_.size(); i-- > 0;) {
-    visit(backward_walk_, Pass::kBackward, block_units_[i], block_units_[i], block_unit(i));
+    const std::vector<int> units = block_units_[i].all();
+    visit(backward_walk_, Pass::kBackward, block_units_[i].own, units, units);
   }
   if (extent_.is_first()) {
-    visit(backward_walk_, Pass::kBackward, embedding_.units_of_backward(), embedding_units_,
-          embedding_units_.front());
+    visit(backward_walk_, Pass::kBackward, embedding_units_.front(), embedding_.units_of_backward(),
+          embedding_units_);
   }
 }
 
@@ -255,7 +302,8 @@ void TransformerStage::forward(const LayerContext& context,
       const GraphKey key{.layer = &blocks_[i],
                          .slot = slot,
                          .pass = Pass::kForward,
-                         .parameters = context.parameters.whole(block_unit(i)).data()};
+                         .parameters = context.parameters.whole(block_units_[i].own).data(),
+                         .frozen = frozen_of(context, block_units_[i].frozen)};
       Block::Flow out = blocks_[i].output(context, slot);
       enqueue_block(context, key, [&] { out = blocks_[i].forward(context, slot, flows[k]); });
       flows[k] = out;
@@ -276,11 +324,18 @@ void TransformerStage::backward(const LayerContext& context,
   const auto d_residual = [&](const MicroBatch& micro_batch) {
     return context.buffer(d_residual_, micro_batch.slot);
   };
+  const auto is_trained = [&](int unit) {
+    return context.blueprint.units().at(static_cast<std::size_t>(unit)).trained;
+  };
+  const GradTarget none = no_gradients(context);
   const auto gradients_of = [&](int unit) {
-    return data_parallel.grad_target(unit, together.front().index);
+    if (!is_trained(unit)) return none;
+    GradTarget gradients = data_parallel.grad_target(unit, together.front().index);
+    gradients.unwanted = none.unwanted;
+    return gradients;
   };
   const auto ready = [&](int unit) {
-    data_parallel.unit_grads_ready(unit, together.front().index, is_last);
+    if (is_trained(unit)) data_parallel.unit_grads_ready(unit, together.front().index, is_last);
   };
   auto visit = backward_walk_.begin();
   const auto within_next = [&](auto&& work) {
@@ -295,7 +350,7 @@ void TransformerStage::backward(const LayerContext& context,
       if (head_.tied()) {
         table_gradients = gradients_of(table_unit_);
       }
-      GradTarget gradients = gradients_of(head_unit_);
+      GradTarget gradients = gradients_of(head_units_.own);
       GradTarget of_table = table_gradients;
       for (const MicroBatch& micro_batch : together) {
         head_.backward(context, micro_batch.slot, targets(context, micro_batch.slot),
@@ -306,7 +361,7 @@ void TransformerStage::backward(const LayerContext& context,
         of_table.write = Write::kAdd;
       }
     });
-    ready(head_unit_);
+    ready(head_units_.own);
     if (head_.tied() && !extent_.is_first()) {
       ready(table_unit_);
     }
@@ -314,10 +369,11 @@ void TransformerStage::backward(const LayerContext& context,
     context.ops.cast(context.buffer(d_output_), d_residual(together.front()), context.compute);
   }
   for (std::size_t i = blocks_.size(); i-- > 0;) {
+    const Units& units = block_units_[i];
     within_next([&] {
-      BlockGradients gradients{gradients_of(block_unit(i))};
-      if (block_units_[i].size() > 1) {
-        gradients.experts = gradients_of(block_units_[i].back());
+      BlockGradients gradients{gradients_of(units.own)};
+      if (units.experts >= 0) {
+        gradients.experts = gradients_of(units.experts);
       }
       for (const MicroBatch& micro_batch : together) {
         blocks_[i].bring_input_soon(context, micro_batch.slot);
@@ -329,7 +385,8 @@ void TransformerStage::backward(const LayerContext& context,
         const GraphKey key{.layer = &blocks_[i],
                            .slot = micro_batch.slot,
                            .pass = Pass::kBackward,
-                           .parameters = context.parameters.whole(block_unit(i)).data(),
+                           .parameters = context.parameters.whole(units.own).data(),
+                           .frozen = frozen_of(context, units.frozen),
                            .gradients = gradients.unit.data(),
                            .write = gradients.write};
         LayerContext own = context;
@@ -342,7 +399,7 @@ void TransformerStage::backward(const LayerContext& context,
         gradients.experts.write = Write::kAdd;
       }
     });
-    for (const int unit : block_units_[i]) {
+    for (const int unit : units.all()) {
       ready(unit);
     }
   }

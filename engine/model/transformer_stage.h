@@ -115,22 +115,39 @@ class TransformerStage {
   }
 
  private:
-  [[nodiscard]] int block_unit(std::size_t block) const { return block_units_[block].front(); }
+  /// Units of one block, or of the head.
+  struct Units {
+    int own = -1;
+    int frozen = -1;   // those of its parameters that are not trained, where others are; or -1
+    int experts = -1;  // where they are a unit of their own; or -1
+    [[nodiscard]] std::vector<int> all() const;
+  };
+  /// Begins the units of a block or of the head that has these tensors.
+  static Units begin_units(const std::string& name,
+                           const LayerShape& shape,
+                           const std::vector<TensorDecl>& tensors,
+                           Blueprint& blueprint);
   static void declare_handed_on(LayerShape& shape,
                                 const RecomputeConfig& recompute,
                                 Blueprint& blueprint);
   void declare_embedding(const LayerShape& shape, Blueprint& blueprint);
   void declare_head(const LayerShape& shape, Blueprint& blueprint);
   void declare_edges(const LayerShape& shape, Blueprint& blueprint);
-  void declare_walks();
+  void declare_walks(const Blueprint& blueprint);
+  /// Where gradients of what is not trained go, as if a unit had nothing else.
+  [[nodiscard]] GradTarget no_gradients(const LayerContext& context) const {
+    return {.blueprint = &context.blueprint,
+            .unit = {},
+            .unwanted = context.optional_buffer(unwanted_)};
+  }
 
   StageExtent extent_;
   Embedding embedding_;
   std::vector<int> embedding_units_;  // the table's first
   std::vector<Block> blocks_;
-  std::vector<std::vector<int>> block_units_;  // each one's own, then that of its experts
+  std::vector<Units> block_units_;
   LossHead head_;
-  int head_unit_ = -1;
+  Units head_units_;
   int table_unit_ = -1;  // of a tied table, here or copied from the first stage
   UnitWalk forward_walk_;
   UnitWalk backward_walk_;
@@ -140,6 +157,7 @@ class TransformerStage {
   BufferRef token_positions_;
   BufferRef query_positions_;
   BufferRef first_sample_;
+  BufferRef unwanted_;    // scratch: GradTarget::unwanted
   BufferRef d_residual_;  // kept where micro-batches go together
   BufferRef input_;
   BufferRef output_;

@@ -40,6 +40,7 @@ OwnedUpdate::OwnedUpdate(const DataParallelParts& parts, Stream& collectives)
       counted_(parts.groups.groups().size()) {
   std::vector<OwnedRange> owned;  // whose states lie elsewhere
   for (int unit = 0; unit < parts.shards.num_units(); ++unit) {
+    if (!parts.shards.unit(unit).trained) continue;
     const UnitState state = declare_state(unit);
     find_replicas(state);
     if (!parts.memory.states_are_apart(unit))
@@ -249,6 +250,9 @@ void OwnedUpdate::refresh_parameters() {
       parts_.optimizer.refresh_parameters(context.site(Space::kDevice), state);
     }
     gather(state.unit);
+  }
+  for (int unit = 0; unit < parts_.shards.num_units(); ++unit) {
+    if (!parts_.shards.unit(unit).trained) gather(unit);
   }
   gather_streamed();
 }

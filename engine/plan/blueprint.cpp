@@ -56,7 +56,14 @@ void Blueprint::end_unit() {
 int Blueprint::begin_unit(std::string name, AxisSet replicated) {
   in_unit_ = true;
   unit_ = add_unit_beside(std::move(name), replicated);
+  frozen_ = -1;
   return unit_;
+}
+
+int Blueprint::add_frozen_beside() {
+  const UnitDecl& current = units_.at(static_cast<std::size_t>(unit_));
+  frozen_ = add_unit_beside(current.name + ".frozen", current.replicated);
+  return frozen_;
 }
 
 int Blueprint::add_unit_beside(std::string name, AxisSet replicated) {
@@ -66,13 +73,18 @@ int Blueprint::add_unit_beside(std::string name, AxisSet replicated) {
 
 ParamRef Blueprint::add_param(ParamDecl param) {
   check(unit_ >= 0, "parameter {} declared before any unit", param.name);
-  return add_param(unit_, std::move(param));
+  const int unit = !param.trained && frozen_ >= 0 ? frozen_ : unit_;
+  return add_param(unit, std::move(param));
 }
 
 ParamRef Blueprint::add_param(int unit, ParamDecl param) {
-  std::vector<ParamDecl>& params = units_.at(static_cast<std::size_t>(unit)).params;
-  params.push_back(std::move(param));
-  return {unit, static_cast<int>(params.size()) - 1};
+  UnitDecl& decl = units_.at(static_cast<std::size_t>(unit));
+  check(decl.params.empty() || decl.trained == param.trained,
+        "{} is {}trained, and other parameters of unit {} are {}", param.name,
+        param.trained ? "" : "not ", decl.name, param.trained ? "not" : "too");
+  decl.trained = param.trained;
+  decl.params.push_back(std::move(param));
+  return {unit, static_cast<int>(decl.params.size()) - 1};
 }
 
 BufferRef Blueprint::add_buffer(BufferDecl buffer) {
@@ -131,6 +143,14 @@ std::int64_t Blueprint::num_parameters() const {
   std::int64_t total = 0;
   for (const UnitDecl& unit : units_) {
     total += unit.numel();
+  }
+  return total;
+}
+
+std::int64_t Blueprint::num_trained() const {
+  std::int64_t total = 0;
+  for (const UnitDecl& unit : units_) {
+    total += unit.trained ? unit.numel() : 0;
   }
   return total;
 }

@@ -35,6 +35,7 @@ struct ParamDecl {
   float deviation = 0.02F;     ///< of kNormal
   bool decays = true;          ///< weight decay applies: matrices yes, norms and biases no
   bool hidden_matrix = false;  ///< a matrix inside a block: what Muon orthogonalises
+  bool trained = true;         ///< false: it stays what it begins as
   TensorShare share{};
   /// A tied table lies on the first and on the last pipeline stage: both sum their gradients.
   bool tied_across_stages = false;
@@ -69,6 +70,10 @@ struct UnitDecl {
   /// gradient is summed over them, and it, the optimizer's states and the parameters may be cut
   /// over them.
   AxisSet replicated = kGradientAxes;
+  /// False: nothing in it is trained. It then has parameters, in the compute dtype, but no
+  /// gradient, no master apart and no moments; of one unit either all parameters are trained or
+  /// none is.
+  bool trained = true;
   [[nodiscard]] std::int64_t numel() const;
   /// First element of params[index] in the unit's flat buffer.
   [[nodiscard]] std::int64_t offset_of(int index) const;
@@ -135,6 +140,9 @@ class Blueprint {
   int begin_unit(std::string name, AxisSet replicated = kGradientAxes);
   /// Adds a unit whose parameters the current one computes with, and which stays the current one.
   int add_unit_beside(std::string name, AxisSet replicated);
+  /// Adds a unit beside the current one, "blocks.3.frozen", in which those later parameters of this
+  /// one lie that are not trained.
+  int add_frozen_beside();
   /// Ends the unit: later buffers belong to none.
   void end_unit();
   ParamRef add_param(ParamDecl param);
@@ -160,8 +168,9 @@ class Blueprint {
   }
   [[nodiscard]] const std::vector<UntrainedDecl>& untrained() const { return untrained_; }
   [[nodiscard]] const ParamDecl& param(ParamRef ref) const;
-  /// The number of parameters that this rank holds.
+  /// The number of parameters that this rank holds, and that of those among them that are trained.
   [[nodiscard]] std::int64_t num_parameters() const;
+  [[nodiscard]] std::int64_t num_trained() const;
 
  private:
   std::vector<UnitDecl> units_;
@@ -170,8 +179,9 @@ class Blueprint {
   std::vector<ScaledTensorDecl> scaled_tensors_;
   std::vector<UntrainedDecl> untrained_;
   int num_chunks_ = 0;
-  int chunk_ = 0;  // that is being declared
-  int unit_ = -1;  // the current one, or the last that was
+  int chunk_ = 0;    // that is being declared
+  int unit_ = -1;    // the current one, or the last that was
+  int frozen_ = -1;  // that beside it; none: -1
   bool in_unit_ = false;
 };
 

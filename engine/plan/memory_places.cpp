@@ -95,6 +95,10 @@ void MemoryPlan::add_buckets(RegionKind kind,
       tenancy.end = static_cast<std::int64_t>(visit);
       tenancy.begin = tenancy.begin == kNever ? tenancy.end : tenancy.begin;
     }
+    if (!shards.unit(unit).trained) {
+      tenants.push_back({.begin = 0, .end = 0, .size = 0});
+      continue;
+    }
     check(tenancy.begin != kNever, "no visit writes the gradient of unit {}", unit);
     tenancy.begin = from_first_write ? tenancy.begin : tenancy.end;
     tenancy.end += to_next_visit ? 1 : 0;

@@ -100,6 +100,7 @@ MemoryPlan::MemoryPlan(const Blueprint& blueprint,
     owned_.push_back(placement.states.cuts(shards.unit(unit).replicated)
                          ? shards.own_slice(unit)
                          : Range{0, shards.padded_numel(unit)});
+    updated_.push_back(shards.unit(unit).trained ? owned_.back() : Range{});
   }
   find_units_apart();
   plan_parameters(blueprint, shards);
@@ -159,7 +160,7 @@ void MemoryPlan::plan_parameters(const Blueprint& blueprint, const ShardMap& sha
       states_are_apart() && !parameters_are_apart() && !options_.device_is_host;
   const bool is_apart = is_beyond_reach || options_.updates_alone;
   if (options_.training && (master != options_.compute_dtype || is_apart)) {
-    std::vector<Range> mastered = owned_;
+    std::vector<Range> mastered = updated_;
     for (int unit = 0; unit < shards.num_units(); ++unit) {
       if (master == options_.compute_dtype && !states_are_apart(unit) && !options_.updates_alone) {
         Range& range = mastered[static_cast<std::size_t>(unit)];
@@ -167,7 +168,7 @@ void MemoryPlan::plan_parameters(const Blueprint& blueprint, const ShardMap& sha
       }
     }
     add_states(RegionKind::kMaster, master, mastered,
-               share_text(parameters, placement().states, shards));
+               share_text(blueprint.num_trained(), placement().states, shards));
   }
 }
 
@@ -208,13 +209,13 @@ void MemoryPlan::plan_coded_traffic(const ShardMap& shards) {
 void MemoryPlan::plan_gradients(const Blueprint& blueprint, const ShardMap& shards) {
   const Place& place = placement().gradients;
   const bool cut = place.is_cut();
-  std::vector<Range> held = owned_;
+  std::vector<Range> held = updated_;
   for (int unit = 0; unit < shards.num_units(); ++unit) {
-    if (!place.cuts(shards.unit(unit).replicated)) {
+    if (shards.unit(unit).trained && !place.cuts(shards.unit(unit).replicated)) {
       held[static_cast<std::size_t>(unit)] = {0, shards.padded_numel(unit)};
     }
   }
-  std::string because = share_text(blueprint.num_parameters(), place, shards);
+  std::string because = share_text(blueprint.num_trained(), place, shards);
   if (size_of(options_.gradient_dtype) > size_of(options_.compute_dtype)) {
     because += fmt::format(", {} bytes more each than in {}: sums lose nothing to rounding",
                            size_of(options_.gradient_dtype) - size_of(options_.compute_dtype),
@@ -245,14 +246,14 @@ void MemoryPlan::plan_moment(RegionKind kind,
                              const Blueprint& blueprint,
                              const ShardMap& shards) {
   if (extent == MomentExtent::kAll) {
-    add_states(kind, options_.moment_dtype, owned_,
-               share_text(blueprint.num_parameters(), placement().states, shards));
+    add_states(kind, options_.moment_dtype, updated_,
+               share_text(blueprint.num_trained(), placement().states, shards));
   } else if (extent == MomentExtent::kNotHiddenMatrices) {
     std::vector<Range> counted;
     for (int unit = 0; unit < shards.num_units(); ++unit) {
       std::int64_t elements = 0;
       for (const PlacedPiece& placed :
-           pieces_with_moment(shards, unit, owned_[static_cast<std::size_t>(unit)], extent)) {
+           pieces_with_moment(shards, unit, updated_[static_cast<std::size_t>(unit)], extent)) {
         elements += placed.piece.flat.size();
       }
       counted.push_back({0, elements});
@@ -376,12 +377,16 @@ std::int64_t MemoryPlan::bytes(Space space) const {
 }
 
 bool MemoryPlan::has_master(int unit) const {
-  return has(RegionKind::kMaster) &&
-         place(RegionKind::kMaster, unit).held.size() == owned(unit).size();
+  return has(RegionKind::kMaster) && updated(unit).size() > 0 &&
+         place(RegionKind::kMaster, unit).held.size() == updated(unit).size();
 }
 
 Range MemoryPlan::owned(int unit) const {
   return owned_.at(static_cast<std::size_t>(unit));
+}
+
+Range MemoryPlan::updated(int unit) const {
+  return updated_.at(static_cast<std::size_t>(unit));
 }
 
 const MemoryPlan::UnitRegion& MemoryPlan::unit_region(RegionKind kind) const {

@@ -137,9 +137,11 @@ class MemoryPlan {
   /// The windows in which the optimizer goes over them then.
   [[nodiscard]] const StateWindows& windows() const { return windows_; }
 
-  /// The part of a unit that this rank updates, padding included: its slice, or all of it where
-  /// states are not cut.
+  /// The part of a unit that is this rank's, padding included: its slice, or all of it where states
+  /// are not cut.
   [[nodiscard]] Range owned(int unit) const;
+  /// The part that it updates: the same, or nothing of a unit that is not trained.
+  [[nodiscard]] Range updated(int unit) const;
 
   /// The place of a unit in a region.
   struct UnitPlace {
@@ -219,7 +221,8 @@ class MemoryPlan {
   [[nodiscard]] const UnitRegion& unit_region(RegionKind kind) const;
 
   MemoryOptions options_;
-  std::vector<Range> owned_;  // by unit
+  std::vector<Range> owned_;    // by unit
+  std::vector<Range> updated_;  // likewise
   int units_apart_ = 0;
   StateWindows windows_;
   std::vector<Region> regions_;

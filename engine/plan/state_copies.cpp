@@ -20,6 +20,7 @@ class Collector {
     for (int unit = 0; unit < shards_.num_units(); ++unit) {
       add_region(RegionKind::kParameters, unit, MomentExtent::kAll);
       if (memory_.has_master(unit)) add_region(RegionKind::kMaster, unit, MomentExtent::kAll);
+      if (!shards_.unit(unit).trained) continue;
       add_region(RegionKind::kFirstMoment, unit, options.first_moment);
       add_region(RegionKind::kSecondMoment, unit, options.second_moment);
       if (options.third_moment && !options.updates_alone) {

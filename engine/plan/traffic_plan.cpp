@@ -166,7 +166,11 @@ class StepTraffic {
     } else if (is_block) {
       cross_block_backward(chunk.blocks[blocks - 1 - (i - before)]);
     } else if (const bool is_embedding = forward ? i < before : i >= before; is_embedding) {
-      forward ? sum() : enter();
+      if (forward) {
+        sum();
+      } else if (needs_.shards.unit(chunk.backward[i].unit).trained) {
+        enter();
+      }
     } else if (!forward) {
       cross_head_backward();
     }
@@ -341,7 +345,7 @@ class StepTraffic {
       }
     };
     for (int unit = 0; unit < needs_.shards.num_units(); ++unit) {
-      const Range owned = needs_.memory.owned(unit);
+      const Range owned = needs_.memory.updated(unit);
       const Range held{owned.begin,
                        std::max(owned.begin, std::min(owned.end, needs_.shards.numel(unit)))};
       for (const PlacedPiece& placed : needs_.shards.pieces(unit, held)) {
@@ -376,7 +380,7 @@ class StepTraffic {
       const std::vector<bool>& whole = options_.always_whole;
       const bool is_cut = options_.placement.parameters.is_cut() &&
                           (whole.empty() || !whole.at(static_cast<std::size_t>(unit)));
-      if (!is_cut) {
+      if (!is_cut && needs_.shards.unit(unit).trained) {
         make_whole(unit, slices(unit));
       }
     }

@@ -83,13 +83,25 @@ struct ExecContext {
   }
 };
 
-/// The tensor into which backward writes the gradients of one unit, and whether it adds to it.
+/// The tensor into which backward writes the gradients of one unit, and whether it adds to it. Of
+/// parameters that are not trained, which lie in another unit, gradients of matrices are not
+/// computed. Those of vectors come with what else an operation computes: they go where nothing is
+/// read.
 struct GradTarget {
   const Blueprint* blueprint = nullptr;
-  Tensor unit;  ///< f32, flat
+  Tensor unit;  ///< f32, flat; empty where nothing of it is trained
   Write write = Write::kOverwrite;
+  Tensor unwanted{};  ///< f32, flat: place for the largest vector that is not trained
 
-  [[nodiscard]] Tensor param(ParamRef ref) const { return param_view(*blueprint, unit, ref); }
+  /// Whether the gradient is wanted of a parameter that is or is not in the unit.
+  [[nodiscard]] bool wants(ParamRef ref) const {
+    return blueprint->units().at(static_cast<std::size_t>(ref.unit)).trained;
+  }
+  [[nodiscard]] Tensor param(ParamRef ref) const {
+    if (wants(ref)) return param_view(*blueprint, unit, ref);
+    const Shape& shape = blueprint->param(ref).local_shape();
+    return unwanted.flat(0, shape.numel()).view(shape);
+  }
   [[nodiscard]] Tensor params(ParamRef first, int count, Shape shape) const {
     return param_view(*blueprint, unit, first, count, shape);
   }

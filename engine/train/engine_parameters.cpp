@@ -5,6 +5,8 @@
 
 #include "engine/model/init.h"
 #include "engine/train/engine.h"
+#include "kernels/core/bf16.h"
+#include "kernels/core/f16.h"
 
 namespace dstrain {
 
@@ -14,6 +16,7 @@ void Engine::initialise_parameters(int threads) {
   constexpr std::int64_t kElementsAtATime = 1 << 20;
   std::vector<float> values;
   std::vector<BF16> narrow;
+  std::vector<F16> half;
   for (int unit = 0; unit < plan_.shards.num_units(); ++unit) {
     const Site site = context_.site(RegionKind::kMaster, unit);
     const UnitDecl& decl = plan_.blueprint.units()[static_cast<std::size_t>(unit)];
@@ -35,6 +38,11 @@ void Engine::initialise_parameters(int threads) {
           std::transform(values.begin(), values.end(), narrow.begin(),
                          [](float value) { return to_bf16(value); });
           host = narrow.data();
+        } else if (master.dtype() == DType::kF16) {
+          half.resize(values.size());
+          std::transform(values.begin(), values.end(), half.begin(),
+                         [](float value) { return to_f16(value); });
+          host = half.data();
         }
         site.device.copy_from_host(host, master, site.stream);
         site.stream.synchronize();

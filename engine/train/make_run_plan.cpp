@@ -179,7 +179,8 @@ std::int64_t partial_gradients(const Blueprint& blueprint) {
   std::int64_t elements = 0;
   for (const UnitDecl& unit : blueprint.units()) {
     for (const ParamDecl& param : unit.params) {
-      const bool summed = param.share.partial_gradient || param.tied_across_stages;
+      const bool summed =
+          param.trained && (param.share.partial_gradient || param.tied_across_stages);
       elements += summed ? param.local_shape().numel() : 0;
     }
   }
@@ -342,6 +343,7 @@ RunPlan make_run_plan(const Config& config,
       .documents = config.data.document_attention,
       .dropout = config.dropout,
       .seed = config.training.seed,
+      .frozen = config.training.freeze,
       .together = goes_block_by_block(config)};
   Blueprint blueprint;
   std::vector<ChunkPlan> chunks = plan_chunks(config, shape, pipeline_rank, blueprint);

@@ -26,6 +26,7 @@ class Bookkeeper {
     buckets_of_visits_.resize(static_cast<std::size_t>(visits));
     for (const RegionKind kind : {RegionKind::kGradientBuckets, RegionKind::kWireBuckets}) {
       for (int unit = 0; plan.memory.has(kind) && unit < plan.shards.num_units(); ++unit) {
+        if (!plan.shards.unit(unit).trained) continue;
         const Tenancy& tenancy = plan.memory.bucket_tenancy(kind, unit);
         buckets_of_visits_.at(static_cast<std::size_t>(tenancy.begin))
             .push_back(
@@ -293,7 +294,7 @@ class Bookkeeper {
   [[nodiscard]] double elements_of_update() const {
     double elements = 0.0;
     for (int unit = 0; unit < plan_.shards.num_units(); ++unit) {
-      elements += static_cast<double>(plan_.memory.owned(unit).size());
+      elements += static_cast<double>(plan_.memory.updated(unit).size());
     }
     return elements;
   }

@@ -175,6 +175,7 @@ void for_each_state_part(const RunPlan& plan,
   for (int unit = 0; unit < plan.shards.num_units(); ++unit) {
     UnitStates states(plan, unit, extent, visit);
     states.add(kParameterState, RegionKind::kMaster, MomentExtent::kAll, false);
+    if (!plan.shards.unit(unit).trained) continue;
     states.add(moments.first_name, RegionKind::kFirstMoment, moments.first, own.alone);
     states.add(moments.second_name, RegionKind::kSecondMoment, moments.second, false);
     if (options.third_moment && (options.updates_alone ? own.alone : own.unsent)) {

@@ -86,6 +86,7 @@ Config tiny_config(const TinyOptions& options, int world_size) {
   config.dropout = options.dropout;
   config.training.steps = options.steps;
   config.training.seed = options.seed;
+  config.training.freeze = options.freeze;
   config.training.cuda_graphs = options.cuda_graphs;
   config.training.block_order = options.block_order;
   config.training.device = options.gpu_store != nullptr ? DeviceChoice::kCuda : DeviceChoice::kCpu;

@@ -334,6 +334,7 @@ const std::map<std::string, Flip>& flips() {
       {"training.expert_capacity_factor", {"1.25", {kMixtral}}},
       {"training.loss_tile_tokens", {"8"}},
       {"training.mlp_tile_tokens", {"8"}},
+      {"training.freeze", {"[\"embedding.*\"]"}},
       {"training.cuda_graphs", {"true"}},
       {"training.output_dir", {"elsewhere"}},
       {"training.max_consecutive_skips", {"7"}},

@@ -1,0 +1,24 @@
+// FrozenTensors: the tensors that training leaves as they are.
+#pragma once
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include <fnmatch.h>
+
+namespace dstrain {
+
+struct FrozenTensors {
+  /// As a shell reads them, of tensors' names: "blocks.[0-9].*", "*.mlp.*".
+  std::vector<std::string> patterns;
+
+  [[nodiscard]] bool covers(const std::string& tensor) const {
+    return std::any_of(patterns.begin(), patterns.end(), [&](const std::string& pattern) {
+      return fnmatch(pattern.c_str(), tensor.c_str(), 0) == 0;
+    });
+  }
+  bool operator==(const FrozenTensors&) const = default;
+};
+
+}  // namespace dstrain

@@ -1,0 +1,106 @@
+// Checks which tensors are not trained: that there are such tensors, that something is trained, and
+// that what one operation computes with is trained together.
+#include <algorithm>
+#include <array>
+#include <map>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "engine/config/arch/tensor_list.h"
+#include "engine/config/did_you_mean.h"
+#include "engine/config/resolve_parts.h"
+
+namespace dstrain {
+namespace {
+
+constexpr const char* kFreeze = "training.freeze";
+constexpr std::size_t kAnyDistance = 10'000;
+
+std::vector<std::string> trainable_tensors(const Architecture& model) {
+  std::vector<std::string> names;
+  for (const TensorDecl& tensor : architecture_tensors(model)) {
+    if (!is_balancing_bias(tensor.name)) names.push_back(tensor.name);
+  }
+  return names;
+}
+
+/// The first of the tensors that one operation computes the gradients of: those of a matrix that
+/// several tensors make up, of all experts of a layer, of the embedding. Most are alone.
+class Companions {
+ public:
+  const std::string& first_of(const std::string& tensor) {
+    return first_.try_emplace(key_of(tensor), tensor).first->second;
+  }
+
+ private:
+  static std::string key_of(std::string tensor) {
+    if (tensor.starts_with("embedding.")) return "embedding";
+    if (const auto expert = tensor.find(".experts."); expert != std::string::npos) {
+      return tensor.substr(0, expert);
+    }
+    constexpr std::array<std::pair<std::string_view, std::string_view>, 3> kStacked = {
+        {{".attention.key.", ".attention.query."},
+         {".attention.value.", ".attention.query."},
+         {".gate.", ".up."}}};
+    for (const auto& [other, first] : kStacked) {
+      if (const auto at = tensor.find(other); at != std::string::npos) {
+        tensor.replace(at, other.size(), first);
+      }
+    }
+    return tensor;
+  }
+
+  std::map<std::string, std::string> first_;  // by what they have in common
+};
+
+}  // namespace
+
+void resolve_freezing(const LoadedConfig& loaded, Origins& origins) {
+  const Config& config = loaded.config;
+  const FrozenTensors& frozen = config.training.freeze;
+  if (frozen.patterns.empty()) return;
+  const auto refuse = [&](const std::string& why) {
+    throw_config_error(origins[kFreeze], kFreeze, why);
+  };
+  const std::vector<std::string> tensors = trainable_tensors(config.model);
+  for (const std::string& pattern : frozen.patterns) {
+    const FrozenTensors alone{{pattern}};
+    if (std::none_of(tensors.begin(), tensors.end(),
+                     [&](const std::string& tensor) { return alone.covers(tensor); })) {
+      refuse(fmt::format("\"{}\" is the name of no tensor of the model; the nearest is \"{}\"",
+                         pattern, *nearest_name(pattern, tensors, kAnyDistance)));
+    }
+  }
+  if (std::all_of(tensors.begin(), tensors.end(),
+                  [&](const std::string& tensor) { return frozen.covers(tensor); })) {
+    refuse("covers every tensor of the model, so that nothing would be trained");
+  }
+  Companions companions;
+  for (const std::string& tensor : tensors) {
+    const std::string& first = companions.first_of(tensor);
+    if (frozen.covers(tensor) != frozen.covers(first)) {
+      refuse(fmt::format(
+          "covers {} and not {}, whose gradients one operation computes: cover both, "
+          "or neither",
+          frozen.covers(tensor) ? tensor : first, frozen.covers(tensor) ? first : tensor));
+    }
+  }
+  const OptimizerKind optimizer = config.optimizer.kind;
+  if (sends_signs(optimizer) || optimizer == OptimizerKind::kLamb ||
+      optimizer == OptimizerKind::kMuon) {
+    refuse(
+        "this optimizer.type goes through all of a model: take one that updates each number by "
+        "itself, such as \"AdamW\"");
+  }
+  if (config.gradient_compression.kind != CompressionKind::kNone) {
+    refuse("gradient_compression goes through all of a model: write \"none\" for its kind");
+  }
+  if (config.offload.states != OffloadTo::kNone || config.offload.parameters != OffloadTo::kNone) {
+    refuse(
+        "with states or parameters offloaded, all of a model is trained: leave "
+        "zero_optimization.offload_optimizer and offload_param out");
+  }
+}
+
+}  // namespace dstrain
