@@ -29,6 +29,7 @@ struct Flags {
   std::string from;
   std::string model;
   std::string to;
+  std::string merge_adapter;
   std::string max_shard_size = "5GB";
   bool json = false;
 };
@@ -117,6 +118,7 @@ int run(Flags flags) {
   flags.request.from = flags.from;
   flags.request.to = flags.to;
   flags.request.model = flags.model;
+  flags.request.merge_adapter = flags.merge_adapter;
   flags.request.max_shard_bytes = parse_size(flags.max_shard_size);
   set_up_logging("[convert-checkpoint] ");
   const StopSignal stop;
@@ -148,6 +150,7 @@ void add_convert_checkpoint_command(CLI::App& app, Command& chosen) {
       {"dstrain", TargetFormat::kDstrain},
       {"huggingface", TargetFormat::kHuggingFace},
       {"llmc", TargetFormat::kLlmC},
+      {"peft", TargetFormat::kPeft},
       {"fp32", TargetFormat::kF32}};
   static const std::map<std::string, DType> kDTypes = {
       {"fp32", DType::kF32}, {"bf16", DType::kBF16}, {"fp16", DType::kF16}};
@@ -168,6 +171,12 @@ void add_convert_checkpoint_command(CLI::App& app, Command& chosen) {
                    "folder that holds it; default: a config.json in or beside the step's "
                    "folder")
       ->type_name("PATH");
+  command
+      ->add_option("--merge-adapter", flags->merge_adapter,
+                   "A folder with a LoRA adapter (adapter_config.json, adapter_model.safetensors) "
+                   "to merge into the weights; a run's own adapters are merged without it, but in "
+                   "the formats dstrain and peft")
+      ->type_name("PATH");
   command->add_option("--to", flags->to, "The new folder; for llmc and fp32, the new file")
       ->required()
       ->type_name("PATH");
@@ -178,7 +187,7 @@ void add_convert_checkpoint_command(CLI::App& app, Command& chosen) {
           "Format to write. Default: llmc for FILE.bin, fp32 for FILE.safetensors; otherwise "
           "huggingface where the source is dstrain's, and dstrain for all other sources")
       ->check(CLI::IsMember(kFormats))
-      ->type_name("dstrain|huggingface|llmc|fp32");
+      ->type_name("dstrain|huggingface|llmc|peft|fp32");
   command
       ->add_option_function<std::string>(
           "--dtype", [flags](const std::string& name) { flags->request.dtype = kDTypes.at(name); },
@@ -207,6 +216,9 @@ void add_convert_checkpoint_command(CLI::App& app, Command& chosen) {
       "  dstrain convert-checkpoint --from runs/gpt2 --to gpt2.bin --dtype bf16\n"
       "  dstrain convert-checkpoint --from deepspeed/global_step400 \\\n"
       "    --model Llama-2-7b --to exported --format huggingface\n"
+      "  dstrain convert-checkpoint --from runs/lora --to adapter --format peft\n"
+      "  dstrain convert-checkpoint --from Qwen3-8B --merge-adapter adapter --to merged \\\n"
+      "    --format huggingface\n"
       "  dstrain convert-checkpoint --from runs/gpt2/checkpoints/step-00000400 \\\n"
       "    --to weights.safetensors");
   command->callback([flags, &chosen] { chosen = [flags] { return run(*flags); }; });

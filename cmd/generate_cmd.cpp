@@ -211,7 +211,8 @@ void print_json(const Flags& flags,
 
 int generate(const Flags& flags) {
   set_up_logging("[generate] ");
-  const WeightsSource weights = open_weights(flags.checkpoint);
+  WeightsSource weights = open_weights(flags.checkpoint);
+  merge_adapters(weights);
   const ModelSpec model = with_window(weights.model, weights.path);
   const RunFacts run = read_run_facts(weights.training.config, weights.training.tokenizer);
   FoundTokenizer found = find_tokenizer(flags.tokenizer, weights.path, run);

@@ -10,6 +10,7 @@
 
 #include "engine/checkpoint/checkpoint_writer.h"
 #include "engine/checkpoint/conversion_folder.h"
+#include "engine/checkpoint/foreign/huggingface/adapter.h"
 #include "engine/checkpoint/foreign/huggingface/companions.h"
 #include "engine/checkpoint/foreign/huggingface/model_config.h"
 #include "engine/checkpoint/foreign/huggingface/writer.h"
@@ -17,6 +18,7 @@
 #include "engine/checkpoint/weights_source.h"
 #include "engine/config/arch/tensor_list.h"
 #include "engine/config/config_error.h"
+#include "engine/config/model_json.h"
 #include "kernels/core/check.h"
 
 namespace dstrain {
@@ -45,6 +47,9 @@ void check_request(const ConversionRequest& request, TargetFormat target) {
   }
   if (is_f16 && (target == TargetFormat::kDstrain || target == TargetFormat::kLlmC)) {
     throw ConfigError(fmt::format("--dtype fp16: {} holds fp32 or bf16", describe(target)));
+  }
+  if (!request.merge_adapter.empty() && target == TargetFormat::kPeft) {
+    throw ConfigError("--merge-adapter leaves no adapter that --format peft could write");
   }
   if (request.ranks != 1 && target != TargetFormat::kDstrain) {
     throw ConfigError(
@@ -102,6 +107,16 @@ class Conversion {
     summary_.step = source_.training.step;
     summary_.left_out = source_.tensors->left_out();
     check_request(request_, summary_.target_format);
+    const bool keeps_adapters = summary_.target_format == TargetFormat::kDstrain ||
+                                summary_.target_format == TargetFormat::kPeft;
+    if (!request_.merge_adapter.empty() && source_.adapters.enabled()) {
+      throw ConfigError(
+          fmt::format("--merge-adapter: {} has adapters of its own, which are merged "
+                      "into other formats than dstrain's: leave it out",
+                      source_.path.string()));
+    }
+    if (!keeps_adapters) merge_adapters(source_);
+    if (!request_.merge_adapter.empty()) merge_adapter(source_, request_.merge_adapter);
     for (const TensorSource::Entry& entry : source_.tensors->entries()) {
       const bool is_parameter = entry.state == "parameter";
       summary_.tensors += is_parameter ? 1 : 0;
@@ -117,6 +132,9 @@ class Conversion {
         break;
       case TargetFormat::kLlmC:
         to_llmc();
+        break;
+      case TargetFormat::kPeft:
+        to_peft();
         break;
       case TargetFormat::kF32:
         to_f32();
@@ -202,6 +220,22 @@ class Conversion {
     });
   }
 
+  void to_peft() {
+    if (!source_.adapters.enabled()) {
+      throw ConfigError(fmt::format("--format peft: {} has no adapters", source_.path.string()));
+    }
+    const HuggingFaceShard shard =
+        adapter_shard(source_.model, source_.adapters, *source_.tensors, request_.dtype);
+    count(shard);
+    ConversionFolder folder(request_.to, identity(), files_);
+    add(folder, shard.name, [&](const fs::path& part) {
+      return write_huggingface_shard(files_, part, shard, *source_.tensors, progress_);
+    });
+    folder.finish(kAdapterConfigFile,
+                  adapter_config(source_.adapters, source_.model, shard,
+                                 parse_initial_weights(source_.training.config, "config")));
+  }
+
   void to_f32() {
     const std::vector<HuggingFaceShard> shards =
         huggingface_shards(source_.model, *source_.tensors, DType::kF32, 0);
@@ -242,11 +276,17 @@ class Conversion {
 
   /// A text that distinguishes this conversion from any other.
   [[nodiscard]] std::string identity() const {
-    return fmt::format("{} as {}, {}, state {}, {} files, shards of {}",
-                       fs::absolute(source_.path).lexically_normal().string(),
-                       describe(summary_.target_format),
-                       request_.dtype ? name_of(*request_.dtype) : "dtypes as they are",
-                       state_of(source_.path), request_.ranks, request_.max_shard_bytes);
+    return fmt::format(
+        "{}{} as {}, {}, state {}, {} files, shards of {}",
+        fs::absolute(source_.path).lexically_normal().string(),
+        request_.merge_adapter.empty()
+            ? ""
+            : fmt::format(" with {}, state {}",
+                          fs::absolute(request_.merge_adapter).lexically_normal().string(),
+                          state_of(request_.merge_adapter)),
+        describe(summary_.target_format),
+        request_.dtype ? name_of(*request_.dtype) : "dtypes as they are", state_of(source_.path),
+        request_.ranks, request_.max_shard_bytes);
   }
 
   const ConversionRequest& request_;
@@ -274,6 +314,8 @@ std::string_view name_of(TargetFormat format) {
       return "huggingface";
     case TargetFormat::kLlmC:
       return "llmc";
+    case TargetFormat::kPeft:
+      return "peft";
     case TargetFormat::kF32:
       return "fp32";
   }
@@ -288,6 +330,8 @@ std::string_view describe(TargetFormat format) {
       return "a Hugging Face folder";
     case TargetFormat::kLlmC:
       return "an llm.c model";
+    case TargetFormat::kPeft:
+      return "a folder of adapters";
     case TargetFormat::kF32:
       return "a file of fp32 weights";
   }

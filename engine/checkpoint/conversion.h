@@ -22,10 +22,11 @@ enum class TargetFormat : std::uint8_t {
   kDstrain,      ///< a folder with manifest.json
   kHuggingFace,  ///< a folder that transformers loads
   kLlmC,         ///< one .bin file: GPT-2 only
+  kPeft,         ///< a folder of adapters that PEFT loads
   kF32           ///< one .safetensors file of f32 under Hugging Face's names
 };
 
-/// "dstrain", "huggingface", "llmc", "fp32"
+/// "dstrain", "huggingface", "llmc", "peft", "fp32"
 std::string_view name_of(TargetFormat format);
 /// "a dstrain checkpoint", for sentences.
 std::string_view describe(TargetFormat format);
@@ -33,7 +34,8 @@ std::string_view describe(TargetFormat format);
 struct ConversionRequest {
   std::filesystem::path from;
   std::filesystem::path to;
-  std::filesystem::path model{};       ///< a DeepSpeed checkpoint's config.json; empty: beside it
+  std::filesystem::path model{};  ///< a DeepSpeed checkpoint's config.json; empty: beside it
+  std::filesystem::path merge_adapter{};  ///< a folder of PEFT's whose adapter is merged; or empty
   std::optional<TargetFormat> format;  ///< absent: inferred from the target's name and the source
   std::optional<DType> dtype;          ///< of the parameters; absent: as they are
   std::int64_t max_shard_bytes = 5'000'000'000;  ///< Hugging Face: of tensors in one file

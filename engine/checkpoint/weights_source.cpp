@@ -7,9 +7,12 @@
 #include "engine/checkpoint/checkpoint_error.h"
 #include "engine/checkpoint/checkpoint_source.h"
 #include "engine/checkpoint/foreign/deepspeed/deepspeed_source.h"
+#include "engine/checkpoint/foreign/huggingface/adapter.h"
 #include "engine/checkpoint/foreign/huggingface/folder.h"
 #include "engine/checkpoint/foreign/llmc/gpt2_file.h"
+#include "engine/checkpoint/merged_adapters.h"
 #include "engine/checkpoint/model_tensors.h"
+#include "engine/config/arch/adapters.h"
 #include "engine/config/config_error.h"
 #include "engine/config/model_json.h"
 
@@ -19,13 +22,16 @@ namespace {
 namespace fs = std::filesystem;
 
 /// Checks that the parameters are those of the model, by name and shape.
-void check_tensors(const TensorSource& source, const ModelSpec& model, const fs::path& path) {
+void check_tensors(const TensorSource& source,
+                   const ModelSpec& model,
+                   const fs::path& path,
+                   const AdapterConfig& adapters = {}) {
   std::map<std::string, Shape> expected;
   for (const ModelTensor& tensor : model_tensors(model)) {
     expected.emplace(tensor.name, tensor.shape);
   }
   for (const TensorSource::Entry& entry : source.entries()) {
-    if (entry.state != "parameter") {
+    if (entry.state != "parameter" || (adapters.enabled() && is_adapter(entry.tensor))) {
       continue;
     }
     const auto found = expected.find(entry.tensor);
@@ -44,6 +50,11 @@ void check_tensors(const TensorSource& source, const ModelSpec& model, const fs:
     throw CheckpointError(fmt::format("{} holds no \"{}\", which the model has", path.string(),
                                       expected.begin()->first));
   }
+}
+
+AdapterConfig adapters_of(const CheckpointSource& checkpoint, const fs::path& path) {
+  return parse_adapters(checkpoint.training().config,
+                        fmt::format("{}: config", (path / kManifestName).string()));
 }
 
 /// The training state of weights that do not come from a dstrain run.
@@ -70,6 +81,7 @@ WeightsSource open_weights(const fs::path& path, const fs::path& model) {
       source.training = checkpoint->training();
       source.model = parse_model_spec(
           source.training.config, fmt::format("{}: config", (found.path / kManifestName).string()));
+      source.adapters = adapters_of(*checkpoint, found.path);
       source.tensors = std::move(checkpoint);
       break;
     }
@@ -94,17 +106,38 @@ WeightsSource open_weights(const fs::path& path, const fs::path& model) {
       break;
     }
   }
-  check_tensors(*source.tensors, source.model, found.path);
+  check_tensors(*source.tensors, source.model, found.path, source.adapters);
   return source;
+}
+
+void merge_adapters(WeightsSource& source) {
+  if (!source.adapters.enabled()) return;
+  const std::shared_ptr<const TensorSource> both = std::move(source.tensors);
+  source.tensors = std::make_unique<MergedAdapters>(both, both, source.model, source.adapters);
+  source.adapters = {};
+}
+
+void merge_adapter(WeightsSource& source, const fs::path& folder) {
+  auto adapter = std::make_shared<PeftAdapter>(folder, source.model);
+  const AdapterConfig config = adapter->config();
+  source.tensors = std::make_unique<MergedAdapters>(std::move(source.tensors), std::move(adapter),
+                                                    source.model, config);
 }
 
 std::unique_ptr<TensorSource> open_weights_of(const ModelSpec& model, const fs::path& path) {
   const RecognisedCheckpoint found = recognise_format(path);
   std::unique_ptr<TensorSource> source;
   switch (found.format) {
-    case CheckpointFormat::kDstrain:
-      source = std::make_unique<CheckpointSource>(found.path);
+    case CheckpointFormat::kDstrain: {
+      auto checkpoint = std::make_unique<CheckpointSource>(found.path);
+      const AdapterConfig adapters = adapters_of(*checkpoint, found.path);
+      source = std::move(checkpoint);
+      if (adapters.enabled()) {
+        const std::shared_ptr<const TensorSource> both = std::move(source);
+        source = std::make_unique<MergedAdapters>(both, both, model, adapters);
+      }
       break;
+    }
     case CheckpointFormat::kHuggingFace:
       source = std::make_unique<HuggingFaceFolder>(found.path, model);
       break;

@@ -7,6 +7,7 @@
 #include "engine/checkpoint/checkpoint_store.h"
 #include "engine/checkpoint/recognise_format.h"
 #include "engine/checkpoint/tensor_source.h"
+#include "engine/config/adapter_config.h"
 #include "engine/config/model_spec.h"
 
 namespace dstrain {
@@ -19,6 +20,7 @@ struct WeightsSource {
   /// that names the model.
   TrainingState training;
   std::unique_ptr<TensorSource> tensors;
+  AdapterConfig adapters{};  ///< that `tensors` has beside the model's, in dstrain's checkpoints
 };
 
 /// Recognises what lies at `path` and opens it as the model that it says it is. A DeepSpeed
@@ -28,7 +30,14 @@ struct WeightsSource {
 WeightsSource open_weights(const std::filesystem::path& path,
                            const std::filesystem::path& model = {});
 
-/// The same for a model that is known already: its tensors must be there, and no others.
+/// Makes `tensors` those of the model alone, with the adapters in them.
+void merge_adapters(WeightsSource& source);
+
+/// Merges the adapter of a folder of PEFT's into them. Throws CheckpointError.
+void merge_adapter(WeightsSource& source, const std::filesystem::path& folder);
+
+/// The same for a model that is known already: its tensors must be there, and no others. Adapters
+/// are merged.
 std::unique_ptr<TensorSource> open_weights_of(const ModelSpec& model,
                                               const std::filesystem::path& path);
 

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/config/adapter_config.h"
 #include "engine/config/batch_ramp.h"
 #include "engine/config/compression_config.h"
 #include "engine/config/context_config.h"
@@ -205,6 +206,7 @@ struct Config {
   RecomputeConfig recompute;
   OptimizerConfig optimizer;
   CompressionConfig gradient_compression;
+  AdapterConfig adapters;  ///< "peft"
   SchedulerConfig scheduler;
   SequenceRamp curriculum;  ///< curriculum_learning
   std::int64_t steps_per_print = 10;

@@ -57,7 +57,7 @@ std::optional<std::string> nearest_name(std::string_view name,
 }
 
 std::size_t typing_error_limit(std::string_view name) {
-  return std::max<std::size_t>(1, name.size() / 3);
+  return name.size() < 2 ? 0 : std::max<std::size_t>(1, name.size() / 3);
 }
 
 }  // namespace dstrain

@@ -45,6 +45,30 @@ ModelSpec parse_model_spec(std::string_view run_config, const std::string& where
   return spec_of(*model, where);
 }
 
+AdapterConfig parse_adapters(std::string_view run_config, const std::string& where) {
+  AdapterConfig adapters;
+  const JsonNode root = parse_json_document(run_config, where);
+  const JsonNode* const peft = root.find("peft");
+  const JsonNode* const targets = peft == nullptr ? nullptr : peft->find("target_modules");
+  if (targets == nullptr) return adapters;
+  for (const JsonNode& target : targets->items) {
+    adapters.target_modules.push_back(target.text);
+  }
+  if (const JsonNode* rank = peft->find("r")) adapters.rank = rank->integer.value_or(0);
+  if (const JsonNode* alpha = peft->find("lora_alpha")) adapters.alpha = alpha->number;
+  if (const JsonNode* stabilised = peft->find("use_rslora")) {
+    adapters.rank_stabilised = stabilised->boolean;
+  }
+  return adapters;
+}
+
+std::string parse_initial_weights(std::string_view run_config, const std::string& where) {
+  const JsonNode root = parse_json_document(run_config, where);
+  const JsonNode* const model = root.find("model");
+  const JsonNode* const weights = model == nullptr ? nullptr : model->find("initial_weights");
+  return weights == nullptr ? "" : weights->text;
+}
+
 std::string model_json(const ModelSpec& model) {
   constexpr std::string_view kBlock = "model.";
   Config config;

@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "engine/config/adapter_config.h"
 #include "engine/config/model_spec.h"
 
 namespace dstrain {
@@ -15,6 +16,13 @@ ModelSpec load_model_spec(const std::string& path);
 
 /// The "model" of a run's config. Errors name `where`. Throws ConfigError.
 ModelSpec parse_model_spec(std::string_view run_config, const std::string& where);
+
+/// The adapters that a run's resolved config asks for; without "peft" there are none.
+AdapterConfig parse_adapters(std::string_view run_config, const std::string& where);
+
+/// Where the weights lie that a run started from, by its resolved config; "" where it began with
+/// random ones.
+std::string parse_initial_weights(std::string_view run_config, const std::string& where);
 
 /// A JSON object: the keys that the model's family has, with their values.
 std::string model_json(const ModelSpec& model);

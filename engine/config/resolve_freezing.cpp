@@ -1,5 +1,5 @@
-// Checks which tensors are not trained: that there are such tensors, that something is trained, and
-// that what one operation computes with is trained together.
+// Checks adapters, and which tensors are not trained: that there are such tensors, that something
+// is trained, and that what one operation computes with is trained together.
 #include <algorithm>
 #include <array>
 #include <map>
@@ -7,14 +7,17 @@
 
 #include <fmt/format.h>
 
+#include "engine/config/arch/adapters.h"
 #include "engine/config/arch/tensor_list.h"
 #include "engine/config/did_you_mean.h"
+#include "engine/config/json_text.h"
 #include "engine/config/resolve_parts.h"
 
 namespace dstrain {
 namespace {
 
 constexpr const char* kFreeze = "training.freeze";
+constexpr const char* kTargets = "peft.target_modules";
 constexpr std::size_t kAnyDistance = 10'000;
 
 std::vector<std::string> trainable_tensors(const Architecture& model) {
@@ -54,7 +57,60 @@ class Companions {
   std::map<std::string, std::string> first_;  // by what they have in common
 };
 
+/// What neither frozen tensors nor adapters go with. `refuse` is given the reason.
+template <typename Refuse>
+void check_company(const Config& config, const Refuse& refuse) {
+  const OptimizerKind optimizer = config.optimizer.kind;
+  if (sends_signs(optimizer) || optimizer == OptimizerKind::kLamb ||
+      optimizer == OptimizerKind::kMuon) {
+    refuse(
+        "this optimizer.type goes through all of a model: take one that updates each number by "
+        "itself, such as \"AdamW\"");
+  }
+  if (config.gradient_compression.kind != CompressionKind::kNone) {
+    refuse("gradient_compression goes through all of a model: write \"none\" for its kind");
+  }
+  if (config.offload.states != OffloadTo::kNone || config.offload.parameters != OffloadTo::kNone) {
+    refuse(
+        "with states or parameters offloaded, all of a model is trained: leave "
+        "zero_optimization.offload_optimizer and offload_param out");
+  }
+}
+
 }  // namespace
+
+void resolve_adapters(const LoadedConfig& loaded, Origins& origins) {
+  const Config& config = loaded.config;
+  if (config.adapters == AdapterConfig{}) return;
+  const auto refuse = [&](const std::string& why) {
+    throw_config_error(origins[kTargets], kTargets, why);
+  };
+  if (!config.adapters.enabled()) {
+    throw_config_error(
+        loaded.file, kTargets,
+        "missing: what \"peft\" says is of adapters beside layers that it names, such "
+        "as [\"q_proj\", \"v_proj\"], or \"all-linear\"");
+  }
+  const std::vector<AdaptedModule> modules = linear_modules(config.model);
+  for (const std::string& target : config.adapters.target_modules) {
+    if (!modules_named(modules, target).empty()) continue;
+    std::vector<std::string> names;
+    for (const AdaptedModule& module : modules) {
+      names.push_back(module.theirs.substr(module.theirs.rfind('.') + 1));
+    }
+    refuse(fmt::format("\"{}\" is no linear layer of the model's blocks, which have {}", target,
+                       fmt::join(names, ", ")));
+  }
+  if (!config.training.freeze.patterns.empty()) {
+    refuse("with adapters everything else is frozen: leave training.freeze out");
+  }
+  if (config.training.mlp_tile_tokens) {
+    refuse(
+        "with training.mlp_tile_tokens, feed-forwards go through their matrices tile by tile, "
+        "which adapters do not: leave it out");
+  }
+  check_company(config, refuse);
+}
 
 void resolve_freezing(const LoadedConfig& loaded, Origins& origins) {
   const Config& config = loaded.config;
@@ -86,21 +142,7 @@ void resolve_freezing(const LoadedConfig& loaded, Origins& origins) {
           frozen.covers(tensor) ? tensor : first, frozen.covers(tensor) ? first : tensor));
     }
   }
-  const OptimizerKind optimizer = config.optimizer.kind;
-  if (sends_signs(optimizer) || optimizer == OptimizerKind::kLamb ||
-      optimizer == OptimizerKind::kMuon) {
-    refuse(
-        "this optimizer.type goes through all of a model: take one that updates each number by "
-        "itself, such as \"AdamW\"");
-  }
-  if (config.gradient_compression.kind != CompressionKind::kNone) {
-    refuse("gradient_compression goes through all of a model: write \"none\" for its kind");
-  }
-  if (config.offload.states != OffloadTo::kNone || config.offload.parameters != OffloadTo::kNone) {
-    refuse(
-        "with states or parameters offloaded, all of a model is trained: leave "
-        "zero_optimization.offload_optimizer and offload_param out");
-  }
+  check_company(config, refuse);
 }
 
 }  // namespace dstrain

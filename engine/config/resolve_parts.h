@@ -52,7 +52,8 @@ void resolve_open_precision(LoadedConfig& loaded, const MachineFacts& facts, Ori
 void resolve_precision(LoadedConfig& loaded, Origins& origins);
 /// Finds which token ends a document, as far as the data on this machine say so.
 void resolve_documents(LoadedConfig& loaded, Origins& origins);
-/// Checks what is not trained.
+/// Check adapters, and what is not trained.
+void resolve_adapters(const LoadedConfig& loaded, Origins& origins);
 void resolve_freezing(const LoadedConfig& loaded, Origins& origins);
 /// Checks fp8, once formats and batch are complete.
 void resolve_fp8(const LoadedConfig& loaded, Origins& origins);

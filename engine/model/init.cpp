@@ -1,6 +1,7 @@
 #include "engine/model/init.h"
 
 #include <algorithm>
+#include <numbers>
 
 #include "engine/base/fnv_hash.h"
 #include "kernels/math/philox.h"
@@ -11,7 +12,7 @@ void initial_values(const ParamDecl& param,
                     std::int64_t begin,
                     std::span<float> out,
                     int threads) {
-  if (param.init != Init::kNormal) {
+  if (param.init == Init::kOnes || param.init == Init::kZeros) {
     std::fill(out.begin(), out.end(), param.init == Init::kOnes ? 1.0F : 0.0F);
     return;
   }
@@ -30,8 +31,12 @@ void initial_values(const ParamDecl& param,
   for (std::int64_t i = 0; i < count; ++i) {
     const std::int64_t k = begin + i;
     const std::int64_t whole = first + k / width * whole_width + k % width;
-    out[static_cast<std::size_t>(i)] =
-        param.deviation * normal_at(seed, stream, static_cast<std::uint64_t>(whole));
+    const auto at = static_cast<std::uint64_t>(whole);
+    const float value =
+        param.init == Init::kNormal
+            ? normal_at(seed, stream, at)
+            : std::numbers::sqrt3_v<float> * (2.0F * uniform_at(seed, stream, at) - 1.0F);
+    out[static_cast<std::size_t>(i)] = param.deviation * value;
   }
 }
 

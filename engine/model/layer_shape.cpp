@@ -86,13 +86,13 @@ const TensorDecl& LayerShape::tensor_named(const std::string& name) const {
 ParamDecl LayerShape::param(const TensorDecl& of) const {
   return {.name = of.name,
           .shape = of.shape,
-          .init = of.deviation > 0.0F ? Init::kNormal
+          .init = of.deviation > 0.0F ? (of.adapter ? Init::kUniform : Init::kNormal)
                   : of.mean == 1.0F   ? Init::kOnes
                                       : Init::kZeros,
           .deviation = of.deviation,
           .decays = of.decays,
           .hidden_matrix = of.hidden_matrix,
-          .trained = !frozen.covers(of.name),
+          .trained = trains(of),
           .share = tensor.share_of(of)};
 }
 

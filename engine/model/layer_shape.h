@@ -19,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/config/arch/adapters.h"
 #include "engine/config/arch/architecture.h"
 #include "engine/config/arch/tensor_list.h"
 #include "engine/config/dropout_config.h"
@@ -59,6 +60,13 @@ struct ExpertShape {
 
   /// Whether experts lie on other groups of ranks than the rest of their block.
   [[nodiscard]] bool apart() const { return ranks > 1 || own_tokens; }
+};
+
+/// The low-rank adapters of every block.
+struct AdapterShape {
+  std::vector<AdaptedModule> modules{};  ///< empty: there are none
+  std::int64_t rank = 0;                 ///< r
+  float scale = 1.0F;                    ///< s
 };
 
 /// How forward computes a tensor that backward reads, which decides whether it is kept until then
@@ -105,6 +113,7 @@ struct LayerShape {
   DropoutConfig dropout{};  ///< of training; what extends a cache drops nothing
   std::uint64_t seed = 0;   ///< of dropout
   FrozenTensors frozen{};   ///< those that are not trained
+  AdapterShape adapters{};  ///< beside which nothing else is
   /// Several micro-batches go through each unit before the next unit, so that what a unit hands on
   /// is kept for each of them.
   bool together = false;
@@ -170,6 +179,9 @@ struct LayerShape {
   }
   /// The tensor of that name among `tensors`, which must have it.
   [[nodiscard]] const TensorDecl& tensor_named(const std::string& name) const;
+  [[nodiscard]] bool trains(const TensorDecl& of) const {
+    return of.adapter || (adapters.modules.empty() && !frozen.covers(of.name));
+  }
   /// The declaration of a tensor as this rank holds it.
   [[nodiscard]] ParamDecl param(const TensorDecl& of) const;
   /// Declares a tensor that forward writes and backward reads: "blocks.3.mlp/hidden" where it is

@@ -7,13 +7,15 @@ Linear Linear::declare(const LayerShape& shape,
                        Blueprint& blueprint) {
   Linear linear;
   linear.num_parts_ = static_cast<int>(names.size());
+  std::vector<std::int64_t> outputs;
   for (const std::string& name : names) {
     const TensorDecl& weight = shape.tensor_named(name + ".weight");
     linear.sums_ = weight.cut == Cut::kColumns;
     const ParamRef ref = blueprint.add_param(shape.param(weight));
     linear.weight_ = linear.outputs_ == 0 ? ref : linear.weight_;
     linear.inputs_ = blueprint.param(ref).local_shape()[1];
-    linear.outputs_ += blueprint.param(ref).local_shape()[0];
+    outputs.push_back(blueprint.param(ref).local_shape()[0]);
+    linear.outputs_ += outputs.back();
   }
   for (const std::string& name : names) {
     if (const TensorDecl* bias = find_tensor(shape.tensors, name + ".bias")) {
@@ -21,6 +23,7 @@ Linear Linear::declare(const LayerShape& shape,
       linear.bias_ = linear.bias_.index < 0 ? ref : linear.bias_;
     }
   }
+  linear.low_rank_ = LowRank::declare(shape, names, outputs, linear.inputs_, blueprint);
   linear.adds_bias_ = !linear.sums_ || shape.tensor.rank == 0;
   if (const auto tokens = shape.fp8_tokens()) {
     linear.fp8_ = Fp8Linear::declare(
@@ -36,6 +39,7 @@ void Linear::forward(const ExecContext& context, ConstTensor x, Tensor y) const 
   } else {
     context.ops.linear_forward(x, weight(context), bias(context), y, context.compute);
   }
+  if (low_rank_) low_rank_->forward(context, x, y);
 }
 
 void Linear::forward_activated(const ExecContext& context,
@@ -44,7 +48,7 @@ void Linear::forward_activated(const ExecContext& context,
                                Tensor pre,
                                Tensor y) const {
   check(!sums_, "an activation of outputs that are yet to be summed over ranks");
-  if (fp8_) {
+  if (fp8_ || low_rank_) {
     forward(context, x, pre);
     context.ops.activation_forward(activation, pre, y, context.compute);
   } else {
@@ -64,6 +68,7 @@ void Linear::backward(const ExecContext& context,
     context.ops.linear_backward_input(dy, weight(context), dx, context.compute);
     backward_weight(context, dy, x, gradients);
   }
+  if (low_rank_) low_rank_->backward(context, dy, x, dx, gradients);
   backward_bias(context, dy, gradients);
 }
 
@@ -75,7 +80,7 @@ void Linear::backward_activated(const ExecContext& context,
                                 Tensor d_pre,
                                 const GradTarget& gradients) const {
   check(sums_, "the gradient of inputs that is yet to be summed over ranks");
-  if (fp8_) {
+  if (fp8_ || low_rank_) {
     backward(context, dy, x, d_pre, gradients);
     context.ops.activation_backward(activation, pre, d_pre, d_pre, context.compute);
     return;

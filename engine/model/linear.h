@@ -9,6 +9,7 @@
 
 #include "engine/model/fp8_linear.h"
 #include "engine/model/layer_shape.h"
+#include "engine/model/low_rank.h"
 #include "engine/runtime/exec_context.h"
 
 namespace dstrain {
@@ -65,6 +66,7 @@ class Linear {
   [[nodiscard]] ConstTensor bias(const ExecContext& context) const;
 
   std::optional<Fp8Linear> fp8_;
+  std::optional<LowRank> low_rank_;
   ParamRef weight_;  // first of num_parts_ neighbours
   ParamRef bias_;    // likewise; index < 0 without biases
   int num_parts_ = 0;

@@ -75,6 +75,10 @@ TransformerStage TransformerStage::declare(const LayerShape& of_all,
     block_shape.input_on_host = recompute.keeps_input_on_host(layer) && !shape.extends_cache();
     block_shape.layer = shape.model.layers.at(static_cast<std::size_t>(layer));
     block_shape.tensors = block_tensors(shape.model, block_shape.layer, name + ".");
+    for (TensorDecl& adapter : adapter_tensors(shape.adapters.modules, shape.adapters.rank,
+                                               block_shape.tensors, name + ".")) {
+      block_shape.tensors.push_back(std::move(adapter));
+    }
     Units& units = stage.block_units_.emplace_back(
         begin_units(name, block_shape, block_shape.tensors, blueprint));
     stage.blocks_.push_back(Block::declare(block_shape, name, blueprint));
@@ -107,7 +111,7 @@ TransformerStage::Units TransformerStage::begin_units(const std::string& name,
   std::size_t frozen = 0;
   for (const TensorDecl& tensor : tensors) {
     if (is_balancing_bias(tensor.name) || (tensor.of_expert && shape.experts.apart())) continue;
-    (shape.frozen.covers(tensor.name) ? frozen : trained) += 1;
+    (shape.trains(tensor) ? trained : frozen) += 1;
   }
   if (trained > 0 && frozen > 0) {
     units.frozen = blueprint.add_frozen_beside();

@@ -15,7 +15,12 @@
 
 namespace dstrain {
 
-enum class Init : std::uint8_t { kNormal, kOnes, kZeros };
+enum class Init : std::uint8_t {
+  kNormal,
+  kUniform,  ///< around 0
+  kOnes,
+  kZeros
+};
 
 /// How a parameter is divided among the ranks of a tensor-parallel group, as one of them sees it.
 /// Every rank holds a box of the tensor; several may hold the same one.
@@ -32,7 +37,7 @@ struct ParamDecl {
   std::string name;  ///< global and topology-free: "blocks.3.attention.query.weight"
   Shape shape;       ///< whole tensor
   Init init = Init::kNormal;
-  float deviation = 0.02F;     ///< of kNormal
+  float deviation = 0.02F;     ///< of kNormal and kUniform
   bool decays = true;          ///< weight decay applies: matrices yes, norms and biases no
   bool hidden_matrix = false;  ///< a matrix inside a block: what Muon orthogonalises
   bool trained = true;         ///< false: it stays what it begins as

@@ -32,6 +32,7 @@ void Engine::move_balancing_biases(const std::vector<LayerRouting>& routing, boo
         routing.begin(), routing.end(),
         [&](const LayerRouting& candidate) { return candidate.layer == biases[i].block; });
     check(layer != routing.end(), "no loads of layer {}, whose bias they move", biases[i].block);
+    if (!plan_.shape.trains({.name = biases[i].name})) continue;
     move_balancing_bias(of_bias(i), layer->chosen, rate);
     context_.device.copy_from_host(of_bias(i).data(), arena_.buffer(biases[i].buffer),
                                    context_.compute);

@@ -11,6 +11,7 @@
 #include "engine/checkpoint/agreement.h"
 #include "engine/checkpoint/checkpoint_error.h"
 #include "engine/checkpoint/weights_source.h"
+#include "engine/config/arch/adapters.h"
 #include "engine/config/config_error.h"
 #include "engine/train/training_state.h"
 
@@ -43,6 +44,7 @@ void start_from_weights(const Config& config, Engine& engine) {
     const std::unique_ptr<TensorSource> source =
         open_weights_of(config.model, config.initial_weights);
     for (const CheckpointTensor& parameter : parameter_tensors(engine)) {
+      if (is_adapter(parameter.piece.tensor)) continue;  // which starts as it was initialised
       read_parameter(*source, parameter);
     }
     left_out = source->left_out();

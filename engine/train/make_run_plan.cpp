@@ -47,6 +47,19 @@ std::vector<ChunkPlan> plan_chunks(const Config& config,
   return chunks;
 }
 
+AdapterShape adapters_of(const Config& config) {
+  const AdapterConfig& adapters = config.adapters;
+  AdapterShape shape{.rank = adapters.rank, .scale = static_cast<float>(adapters.scale())};
+  if (!adapters.enabled()) return shape;
+  for (const AdaptedModule& module : linear_modules(config.model)) {
+    const bool is_target = std::any_of(
+        adapters.target_modules.begin(), adapters.target_modules.end(),
+        [&](const std::string& target) { return !modules_named({module}, target).empty(); });
+    if (is_target) shape.modules.push_back(module);
+  }
+  return shape;
+}
+
 /// Units that stay whole where parameters are cut: the smallest first, each below the one limit,
 /// together below the other.
 std::vector<bool> always_whole_units(const ZeroConfig& zero, const ShardMap& shards) {
@@ -344,6 +357,7 @@ RunPlan make_run_plan(const Config& config,
       .dropout = config.dropout,
       .seed = config.training.seed,
       .frozen = config.training.freeze,
+      .adapters = adapters_of(config),
       .together = goes_block_by_block(config)};
   Blueprint blueprint;
   std::vector<ChunkPlan> chunks = plan_chunks(config, shape, pipeline_rank, blueprint);

@@ -20,8 +20,9 @@ namespace {
 /// The blueprint of the model on a single rank.
 Blueprint blueprint_of_model(const RunPlan& plan) {
   Blueprint whole;
-  TransformerStage::declare({.model = plan.model, .fp8 = plan.fp8.has_value()}, plan.recompute,
-                            {.first_block = 0, .end_block = plan.model.num_layers}, whole);
+  TransformerStage::declare(
+      {.model = plan.model, .fp8 = plan.fp8.has_value(), .adapters = plan.shape.adapters},
+      plan.recompute, {.first_block = 0, .end_block = plan.model.num_layers}, whole);
   return whole;
 }
 

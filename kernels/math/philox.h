@@ -28,6 +28,11 @@ DSTRAIN_HD float uniform_from(std::uint32_t word) {
   return (static_cast<float>(word >> 8) + 0.5F) * (1.0F / 16777216.0F);
 }
 
+/// Element `index` of a stream of numbers that are uniform in (0, 1).
+DSTRAIN_HD float uniform_at(std::uint64_t key, std::uint64_t stream, std::uint64_t index) {
+  return uniform_from(philox(key, index, stream)[0]);
+}
+
 /// Element `index` of a stream of standard normal numbers (Box & Muller 1958; two to a block).
 DSTRAIN_HD float normal_at(std::uint64_t key, std::uint64_t stream, std::uint64_t index) {
   const std::array<std::uint32_t, 4> words = philox(key, index >> 1, stream);

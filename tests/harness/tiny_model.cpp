@@ -87,6 +87,7 @@ Config tiny_config(const TinyOptions& options, int world_size) {
   config.training.steps = options.steps;
   config.training.seed = options.seed;
   config.training.freeze = options.freeze;
+  config.adapters = options.adapters;
   config.training.cuda_graphs = options.cuda_graphs;
   config.training.block_order = options.block_order;
   config.training.device = options.gpu_store != nullptr ? DeviceChoice::kCuda : DeviceChoice::kCpu;

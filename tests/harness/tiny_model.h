@@ -63,6 +63,7 @@ struct TinyOptions {
   /// The micro-batch of all ranks' that is trained in each place of a step; empty: each in its own.
   std::vector<std::int64_t> dealt{};
   FrozenTensors freeze{};
+  AdapterConfig adapters{};
   bool cuda_graphs = false;
   BlockOrder block_order = BlockOrder::kHorizontal;
   /// The store by which ranks that compute on GPUs find each other; nullptr: they compute on the

@@ -45,6 +45,7 @@ struct TensorDecl {
   float deviation = 0.0F;
   bool decays = true;          ///< weight decay applies: matrices yes, norms and biases no
   bool hidden_matrix = false;  ///< a matrix inside a block: what Muon orthogonalises
+  bool adapter = false;        ///< of a low-rank adapter (adapters.h): starts uniform, not normal
   bool of_expert = false;      ///< of one expert: only the tokens that chose it go through it
   Cut cut = Cut::kWhole;
   /// The number of heads into which the rows of a Cut::kRows divide; no head is cut. Where there

@@ -1,4 +1,4 @@
-// training.freeze: which patterns are refused, and with what it does not go.
+// What is trained: the patterns of training.freeze, and adapters.
 #include <string>
 #include <vector>
 
@@ -53,6 +53,41 @@ TEST_CASE("what goes through all of a model goes with no frozen tensors", "[conf
   CHECK_THAT(frozen_with(patterns, {"zero_optimization.stage=2",
                                     R"(zero_optimization.offload_optimizer={"device": "cpu"})"}),
              Contains("training.freeze: with states or parameters offloaded"));
+}
+
+TEST_CASE("adapters have the keys of PEFT", "[config]") {
+  const LoadedConfig loaded =
+      load_tiny({R"(peft={"peft_type": "LORA", "task_type": "CAUSAL_LM", "r": 16, "lora_alpha": 32,
+          "target_modules": ["q_proj", "v_proj"], "lora_dropout": 0.0, "bias": "none",
+          "use_rslora": true, "modules_to_save": null, "inference_mode": true})"});
+  const AdapterConfig& adapters = loaded.config.adapters;
+  CHECK(adapters == AdapterConfig{.rank = 16,
+                                  .alpha = 32.0,
+                                  .rank_stabilised = true,
+                                  .target_modules = {"q_proj", "v_proj"}});
+  CHECK(adapters.scale() == 8.0);
+  CHECK_FALSE(load_tiny({}).config.adapters.enabled());
+  CHECK(load_tiny({R"(peft.target_modules="all-linear")"}).config.adapters.target_modules ==
+        std::vector<std::string>{"all-linear"});
+  CHECK(error_of(1, {R"(peft.target_modules="all-linear")"}).empty());
+}
+
+TEST_CASE("adapters that cannot be had are refused", "[config]") {
+  const std::string all = R"(peft.target_modules="all-linear")";
+  CHECK_THAT(error_of(1, {R"(peft.target_modules=["q_porj"])"}),
+             Contains("\"q_porj\" is no linear layer of the model's blocks, which have q_proj, "
+                      "k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj"));
+  CHECK_THAT(error_of_tiny({"peft.target_modules=[3]"}), Contains("found 3"));
+  CHECK_THAT(error_of(1, {"peft.r=16"}), Contains("peft.target_modules: missing"));
+  CHECK_THAT(error_of_tiny({all, "peft.lora_dropout=0.1"}), Contains("drop none of their inputs"));
+  CHECK_THAT(error_of_tiny({all, "peft.use_dora=true"}), Contains("have no magnitudes"));
+  CHECK_THAT(error_of_tiny({all, "peft.peft_type=\"IA3\""}), Contains("write \"LORA\""));
+  CHECK_THAT(error_of_tiny({all, "peft.modules_to_save=[\"lm_head\"]"}),
+             Contains("adapters alone are trained"));
+  CHECK_THAT(error_of(1, {all, R"(training.freeze=["embedding.*"])"}),
+             Contains("with adapters everything else is frozen"));
+  CHECK_THAT(error_of(1, {all, "training.mlp_tile_tokens=8"}), Contains("tile by tile"));
+  CHECK_THAT(error_of(1, {all, "optimizer.type=Muon"}), Contains("goes through all of a model"));
 }
 
 }  // namespace

@@ -47,6 +47,7 @@ const std::string kLamb = R"(optimizer={"type": "Lamb"})";
 const std::string kMuon = R"(optimizer={"type": "Muon"})";
 const std::string kOneBitLamb = R"(optimizer={"type": "OneBitLamb"})";
 const std::string kZeroOneAdam = R"(optimizer={"type": "ZeroOneAdam"})";
+const std::string kAdapters = "peft.target_modules=\"all-linear\"";
 const std::string kTopK = "gradient_compression.kind=top_k";
 const std::string kBf16 = "bf16.enabled=true";
 const std::string kCurriculum = "curriculum_learning.enabled=true";
@@ -334,6 +335,10 @@ const std::map<std::string, Flip>& flips() {
       {"training.expert_capacity_factor", {"1.25", {kMixtral}}},
       {"training.loss_tile_tokens", {"8"}},
       {"training.mlp_tile_tokens", {"8"}},
+      {"peft.target_modules", {"\"all-linear\""}},
+      {"peft.r", {"4", {kAdapters}}},
+      {"peft.lora_alpha", {"32", {kAdapters}}},
+      {"peft.use_rslora", {"true", {kAdapters}}},
       {"training.freeze", {"[\"embedding.*\"]"}},
       {"training.cuda_graphs", {"true"}},
       {"training.output_dir", {"elsewhere"}},

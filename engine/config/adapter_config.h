@@ -1,0 +1,28 @@
+// AdapterConfig: low-rank adapters beside matrices of the blocks, which alone are trained (LoRA, Hu
+// et al. 2021): y = x · Wᵀ + s · (x · Aᵀ) · Bᵀ, with A [r, inputs] and B [outputs, r]. "peft", with
+// the names of the library of that name.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace dstrain {
+
+struct AdapterConfig {
+  std::int64_t rank = 8;                      ///< r
+  double alpha = 8.0;                         ///< "lora_alpha"
+  bool rank_stabilised = false;               ///< "use_rslora": Kalajdzievski 2023
+  std::vector<std::string> target_modules{};  ///< in the model's names; empty: no adapters
+
+  [[nodiscard]] bool enabled() const { return !target_modules.empty(); }
+  /// s
+  [[nodiscard]] double scale() const {
+    const auto r = static_cast<double>(rank);
+    return alpha / (rank_stabilised ? std::sqrt(r) : r);
+  }
+  bool operator==(const AdapterConfig&) const = default;
+};
+
+}  // namespace dstrain

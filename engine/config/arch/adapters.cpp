@@ -1,0 +1,102 @@
+#include "engine/config/arch/adapters.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "engine/config/arch/family.h"
+
+namespace dstrain {
+namespace {
+
+constexpr std::string_view kWeight = ".weight";
+constexpr std::string_view kBlock = "blocks.{}.";
+
+std::string without_weight(std::string_view name) {
+  return std::string(name.substr(0, name.size() - kWeight.size()));
+}
+
+bool is_matrix_of_a_block(std::string_view name) {
+  return name.starts_with(kBlock) && name.ends_with(kWeight) &&
+         name.find("norm") == std::string_view::npos &&
+         name.find(".experts.") == std::string_view::npos && !name.ends_with(".router.weight");
+}
+
+/// Whether any block has such a matrix.
+bool has_matrix(const Architecture& model, const std::string& part) {
+  for (const LayerSpec& layer : model.layers) {
+    const std::vector<TensorDecl> tensors = block_tensors(model, layer, "");
+    if (const TensorDecl* const found = find_tensor(tensors, part + std::string(kWeight))) {
+      return found->shape.rank() == 2;
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+std::vector<AdaptedModule> linear_modules(const ModelSpec& model) {
+  const Architecture architecture(model);
+  std::vector<AdaptedModule> modules;
+  for (const ForeignRow& row : family_of(model.model_type).names) {
+    if (!row.theirs.ends_with(kWeight)) continue;
+    AdaptedModule module{.theirs = without_weight(row.theirs), .parts = {}};
+    for (const char* const ours : row.ours) {
+      if (ours == nullptr || !is_matrix_of_a_block(ours)) continue;
+      const std::string part = without_weight(std::string_view(ours).substr(kBlock.size()));
+      if (has_matrix(architecture, part)) module.parts.push_back(part);
+    }
+    if (!module.parts.empty()) modules.push_back(std::move(module));
+  }
+  return modules;
+}
+
+std::vector<AdaptedModule> modules_named(const std::vector<AdaptedModule>& modules,
+                                         const std::string& target) {
+  std::vector<AdaptedModule> named;
+  std::copy_if(modules.begin(), modules.end(), std::back_inserter(named),
+               [&](const AdaptedModule& module) {
+                 return target == kAllLinear || module.theirs == target ||
+                        module.theirs.ends_with("." + target);
+               });
+  return named;
+}
+
+// Where ranks have rows of W they have those of B, and each computes a part of A's gradient; where
+// they have columns of W they have those of A, and each a part of B's.
+std::vector<TensorDecl> adapter_tensors(const std::vector<AdaptedModule>& modules,
+                                        std::int64_t rank,
+                                        const std::vector<TensorDecl>& block,
+                                        const std::string& prefix) {
+  std::vector<TensorDecl> tensors;
+  for (const AdaptedModule& module : modules) {
+    bool is_first = true;
+    for (const std::string& part : module.parts) {
+      const std::string name = prefix + part;
+      const TensorDecl* const weight = find_tensor(block, name + std::string(kWeight));
+      if (weight == nullptr) continue;  // of other layers
+      const auto whole = [&](Cut other) {
+        return weight->cut == other ? GradientOfCopy::kOfMyShare : weight->gradient_of_copy;
+      };
+      if (std::exchange(is_first, false)) {
+        TensorDecl a{.name = name + std::string(kAdapterA),
+                     .shape = {rank, weight->shape[1]},
+                     // PEFT's: uniform, within 1/√inputs.
+                     .deviation = 1.0F / std::sqrt(3.0F * static_cast<float>(weight->shape[1])),
+                     .adapter = true};
+        a.cut = weight->cut == Cut::kColumns ? Cut::kColumns : Cut::kWhole;
+        a.gradient_of_copy = whole(Cut::kRows);
+        tensors.push_back(std::move(a));
+      }
+      TensorDecl b{.name = name + std::string(kAdapterB),
+                   .shape = {weight->shape[0], rank},
+                   .adapter = true};
+      b.cut = weight->cut == Cut::kRows ? Cut::kRows : Cut::kWhole;
+      b.heads = b.cut == Cut::kRows ? weight->heads : 0;
+      b.gradient_of_copy = whole(Cut::kColumns);
+      tensors.push_back(std::move(b));
+    }
+  }
+  return tensors;
+}
+
+}  // namespace dstrain

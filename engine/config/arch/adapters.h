@@ -1,0 +1,45 @@
+// The tensors of low-rank adapters: which matrices have one, and what they are called.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/config/arch/tensor_list.h"
+
+namespace dstrain {
+
+/// How the names of an adapter's two matrices end, behind that of the matrix beside which they are:
+/// "blocks.3.attention.query.lora_a".
+inline constexpr std::string_view kAdapterA = ".lora_a";
+inline constexpr std::string_view kAdapterB = ".lora_b";
+inline bool is_adapter(std::string_view name) {
+  return name.ends_with(kAdapterA) || name.ends_with(kAdapterB);
+}
+
+/// A linear layer of Hugging Face's that every block may have, and the matrices of ours that are
+/// stacked in it: they have one A in common, that of the first.
+struct AdaptedModule {
+  std::string theirs;              ///< "model.layers.{}.self_attn.q_proj"
+  std::vector<std::string> parts;  ///< within a block, without ".weight": "attention.query"
+  bool operator==(const AdaptedModule&) const = default;
+};
+
+/// Every target that stands for all linear layers of blocks.
+inline constexpr const char* kAllLinear = "all-linear";
+
+/// The linear layers of a model's blocks, but routers and experts.
+std::vector<AdaptedModule> linear_modules(const ModelSpec& model);
+/// Those among `modules` that a target names: by all of its name or by the end of it, as "q_proj".
+std::vector<AdaptedModule> modules_named(const std::vector<AdaptedModule>& modules,
+                                         const std::string& target);
+
+/// The adapters of a block whose tensors are `block`, all names with `prefix` in front
+/// ("blocks.3."). Of B each part has its own rows.
+std::vector<TensorDecl> adapter_tensors(const std::vector<AdaptedModule>& modules,
+                                        std::int64_t rank,
+                                        const std::vector<TensorDecl>& block,
+                                        const std::string& prefix);
+
+}  // namespace dstrain

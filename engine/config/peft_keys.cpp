@@ -1,0 +1,85 @@
+// "peft": low-rank adapters, with the names of an adapter_config.json, which may be pasted there.
+#include "engine/config/key_builders.h"
+
+namespace dstrain {
+namespace {
+
+constexpr KeyBlock kPeft{"peft.", &Config::adapters};
+constexpr const char* kTargets = "peft.target_modules";
+constexpr double kMostRank = 65536;
+
+Key target_modules() {
+  Key key{.path = kTargets, .kind = KeyKind::kAny, .null_is_absent = true};
+  key.shape = R"({"anyOf": [{"type": "string", "minLength": 1},
+                  {"type": "array", "items": {"type": "string", "minLength": 1}}]})";
+  key.set = [](ConfigDraft& draft, const JsonNode& node) {
+    const auto add = [&](const JsonNode& name) {
+      if (!name.is(JsonNode::Kind::kString) || name.text.empty()) {
+        throw_config_error(name.where, kTargets,
+                           "must be names of the model's linear layers, such as [\"q_proj\", "
+                           "\"v_proj\"], or \"all-linear\"; found " +
+                               name.describe());
+      }
+      draft.config.adapters.target_modules.push_back(name.text);
+    };
+    if (!node.is(JsonNode::Kind::kArray)) return add(node);
+    for (const JsonNode& item : node.items) {
+      add(item);
+    }
+  };
+  key.get = [](const Config& c) -> std::string {
+    std::string list;
+    for (const std::string& name : c.adapters.target_modules) {
+      list += (list.empty() ? "" : ", ") + json_quote(name);
+    }
+    return list.empty() ? list : "[" + list + "]";
+  };
+  return key;
+}
+
+/// A number or a switch of adapters, shown where there are some.
+template <typename Member>
+Key of_adapters(const char* name, NumberRange range, Member AdapterConfig::*member) {
+  Key key = null_is_default(kPeft.field(name, range, member));
+  key.get = [get = std::move(key.get)](const Config& config) {
+    return config.adapters.enabled() ? get(config) : std::string();
+  };
+  return key;
+}
+
+}  // namespace
+
+std::vector<Key> peft_keys() {
+  std::vector<Key> keys = {
+      target_modules(),
+      of_adapters("r", between(1, kMostRank), &AdapterConfig::rank),
+      of_adapters("lora_alpha", above(0), &AdapterConfig::alpha),
+      of_adapters("use_rslora", {}, &AdapterConfig::rank_stabilised),
+      refused("peft.peft_type", {"\"LORA\""}, "adapters are LoRA's: write \"LORA\""),
+      refused("peft.lora_dropout", {"0", "0.0"}, "adapters drop none of their inputs: write 0"),
+      refused("peft.use_dora", {"false"}, "adapters have no magnitudes: write false"),
+      refused("peft.bias", {"\"none\""}, "adapters alone are trained: write \"none\""),
+      refused("peft.lora_bias", {"false"}, "adapters have no biases: write false"),
+      refused("peft.modules_to_save", {"[]"}, "adapters alone are trained: write []"),
+      refused("peft.init_lora_weights", {"true"},
+              "A starts uniform within 1/sqrt(inputs), and B as 0: write true"),
+  };
+  for (const char* const name : {"rank_pattern", "alpha_pattern"}) {
+    keys.push_back(refused(std::string("peft.") + name, {"{}"},
+                           "all adapters have the same r and lora_alpha: write {}"));
+  }
+  for (const char* const name : {"layers_to_transform", "layers_pattern", "exclude_modules",
+                                 "layer_replication", "target_parameters"}) {
+    keys.push_back(refused(std::string("peft.") + name, {"[]", "\"\""},
+                           "every block has the adapters of peft.target_modules: leave it out"));
+  }
+  for (const char* const name :
+       {"task_type", "inference_mode", "base_model_name_or_path", "revision", "auto_mapping",
+        "fan_in_fan_out", "peft_version", "megatron_config", "megatron_core", "loftq_config",
+        "eva_config", "corda_config", "trainable_token_indices", "runtime_config"}) {
+    keys.push_back(silent(std::string("peft.") + name));
+  }
+  return keys;
+}
+
+}  // namespace dstrain

@@ -1,0 +1,276 @@
+// Low-rank adapters: they begin as the model without them, alone are trained, and every layout
+// follows one rank. What they equal from outside: scripts/check_adapters.
+#include "engine/config/arch/adapters.h"
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <string>
+#include <vector>
+
+#include <catch2/catch.hpp>
+
+#include "engine/checkpoint/checkpoint_error.h"
+#include "engine/checkpoint/conversion.h"
+#include "engine/checkpoint/foreign/huggingface/adapter.h"
+#include "engine/config/config_error.h"
+#include "tests/harness/resumable_run.h"
+#include "tests/harness/tiny_model.h"
+#include "tests/parity/tiny_family.h"
+#include "tests/parity/zero_ladder.h"
+
+namespace dstrain::test {
+namespace {
+
+using Catch::Matchers::Contains;
+using nlohmann::json;
+
+AdapterConfig all_linear() {
+  return {.rank = 4, .alpha = 6.0, .target_modules = {kAllLinear}};
+}
+
+TinyOptions with_adapters(TinyOptions options) {
+  options.adapters = all_linear();
+  return options;
+}
+
+void check_plan(const std::vector<TinyRun>& runs) {
+  for (const TinyRun& run : runs) {
+    CHECK(run.unplanned_traffic.empty());
+    CHECK(run.arena_spaces == run.plan_spaces);
+  }
+}
+
+TEST_CASE("adapters alone are trained, from the model as it was", "[parity][adapters]") {
+  for (const std::string& family : kFamilies) {
+    INFO(family);
+    TinyOptions options = tiny_family(family);
+    options.steps = 4;
+    const TinyRun plain = train_tiny(options);
+    const TinyRun run = train_tiny(with_adapters(options));
+    options.learning_rate = 0.0;
+    const TinyRun still = train_tiny(with_adapters(options));
+    check_plan({run});
+    CHECK(run.losses.front() == plain.losses.front());
+    CHECK(run.losses.back() != plain.losses.back());
+    std::map<std::string, std::vector<float>> before;
+    for (const HeldPiece& held : still.held) {
+      if (held.state == "parameter") before[held.piece.tensor] = held.values;
+    }
+    int adapters = 0;
+    for (const HeldPiece& held : run.held) {
+      INFO(held.piece.tensor);
+      const bool trains = is_adapter(held.piece.tensor);
+      if (held.state != "parameter") {
+        CHECK(trains);
+        continue;
+      }
+      adapters += trains ? 1 : 0;
+      CHECK((held.values != before.at(held.piece.tensor)) == trains);
+    }
+    CHECK(adapters > 0);
+  }
+}
+
+TEST_CASE("some modules, and the stabilised scale", "[parity][adapters]") {
+  TinyOptions options;
+  options.steps = 3;
+  options.adapters = {.rank = 4, .alpha = 4.0, .target_modules = {"q_proj", "v_proj", "down_proj"}};
+  const TinyRun run = train_tiny(options);
+  std::map<std::string, Shape> found;
+  for (const HeldPiece& held : run.held) {
+    if (held.state == "parameter" && is_adapter(held.piece.tensor)) {
+      found[held.piece.tensor] = held.piece.shape;
+    }
+  }
+  CHECK(found.size() == 2U * 3 * 2);
+  CHECK(found.at("blocks.1.attention.value.lora_a")[0] == 4);
+  CHECK_FALSE(found.contains("blocks.1.attention.key.lora_a"));
+  // alpha / √r = 2 · alpha / r
+  options.adapters.rank_stabilised = true;
+  const TinyRun stabilised = train_tiny(options);
+  options.adapters.rank_stabilised = false;
+  options.adapters.alpha = 8.0;
+  CHECK(train_tiny(options).losses == stabilised.losses);
+  CHECK(stabilised.losses != run.losses);
+}
+
+TEST_CASE("ZeRO's stages have the same bits with adapters", "[parity][adapters]") {
+  for (const Formats& formats : kFormats) {
+    INFO(formats.name);
+    TinyOptions options = with_adapters({});
+    options.precision = formats.precision;
+    options.formats = formats.formats;
+    options.micro_batch = 2;
+    options.steps = 3;
+    // Stages 2 and 3 round after a wider wire, 0 and 1 before it.
+    const bool wider_wire = formats.formats.communication == DType::kF32;
+    std::vector<TinyRun> reference = train_ranks(2, options);
+    check_plan(reference);
+    for (const int stage : {1, 2, 3}) {
+      INFO("stage " << stage);
+      const std::vector<TinyRun> runs = train_ranks(2, with_stage(options, stage));
+      check_plan(runs);
+      if (stage == 2 && wider_wire) reference = runs;
+      check_same_bits(runs, reference);
+    }
+  }
+}
+
+TEST_CASE("every layout follows one rank with adapters", "[parity][adapters]") {
+  struct Layout {
+    const char* name;
+    int ranks;
+    void (*change)(TinyOptions&);
+  };
+  const Layout layouts[] = {
+      {"tp2", 2, [](TinyOptions& o) { o.tensor_parallel.size = 2; }},
+      {"tp4+sp", 4,
+       [](TinyOptions& o) { o.tensor_parallel = {.size = 4, .sequence_parallel = true}; }},
+      {"pp2", 2, [](TinyOptions& o) { o.pipeline.stages = 2; }},
+      {"cp2", 2, [](TinyOptions& o) { o.context_parallel.size = 2; }},
+      {"recomputed", 1,
+       [](TinyOptions& o) { o.recompute.granularity = RecomputeGranularity::kFull; }},
+      {"block by block", 1, [](TinyOptions& o) { o.block_order = BlockOrder::kVertical; }},
+      {"dp2 tp2 pp2 zero3", 8,
+       [](TinyOptions& o) {
+         o.tensor_parallel.size = 2;
+         o.pipeline.stages = 2;
+         o.zero_stage = 3;
+         o.micro_batch /= 2;
+       }},
+  };
+  const auto follow = [&](const char* family, const TinyOptions& base) {
+    TinyOptions options = with_adapters(base);
+    options.sequence = 20;
+    options.micro_batch = 2;
+    options.accumulation = 2;
+    options.gradient_clipping = 0.5;
+    options.steps = 4;
+    const TinyRun single = train_tiny(options);
+    for (const Layout& layout : layouts) {
+      INFO(family << ", " << layout.name);
+      TinyOptions cut = options;
+      layout.change(cut);
+      const std::vector<TinyRun> runs = train_ranks(layout.ranks, cut);
+      check_plan(runs);
+      CHECK(worst_relative(runs[0].losses, single.losses) < 1e-5);
+      CHECK(worst_relative(runs[0].grad_norms, single.grad_norms) < 1e-4);
+    }
+  };
+  follow("llama", {});
+  follow("gpt2, stacked in one module", {.family = Family::kGpt2});
+  follow("phi3, stacked in one module", tiny_family("phi3"));
+}
+
+TEST_CASE("a run of adapters goes on as if it had not stopped", "[parity][adapters]") {
+  const RunFolder folder;
+  const json changes = {{"peft", {{"r", 4}, {"target_modules", {"q_proj", "v_proj"}}}},
+                        {"zero_optimization", {{"stage", 3}}},
+                        {"bf16", {{"enabled", true}}}};
+  const auto train = [&](const std::string& output, int steps) {
+    run(config_of(folder, output, steps, 2, changes), 2);
+    return metrics_of(folder, output);
+  };
+  const std::vector<json> straight = train("straight", 8);
+  train("stopped", 4);
+  CHECK(train("stopped", 8) == straight);
+}
+
+TEST_CASE("adapters are merged where the plain model is asked for, and written as PEFT's",
+          "[parity][adapters]") {
+  const RunFolder folder;
+  const auto train = [&](const std::string& output, int steps, const json& changes) {
+    run(config_of(folder, output, steps, 1, changes), 1);
+    return metrics_of(folder, output);
+  };
+  const auto convert = [&](const std::string& from, const std::string& to, TargetFormat format,
+                           const std::string& adapter = "") {
+    ConversionRequest request{
+        .from = folder.path() / from, .to = folder.path() / to, .format = format};
+    if (!adapter.empty()) request.merge_adapter = folder.path() / adapter;
+    const auto summary = convert_checkpoint(request, {});
+    REQUIRE(summary);
+    return (folder.path() / to).string();
+  };
+  const json still = {{"optimizer", {{"params", {{"lr", 1e-30}, {"weight_decay", 0.0}}}}},
+                      {"scheduler", nullptr}};
+  const auto from = [&](const std::string& weights) {
+    return json{{"model", {{"initial_weights", weights}}}};
+  };
+  train("base", 1, still);
+  const std::string base = convert("base", "base-hf", TargetFormat::kHuggingFace);
+  const json adapters = merged(
+      from(base),
+      {{"peft", {{"r", 4}, {"use_rslora", true}, {"target_modules", {"q_proj", "down_proj"}}}}});
+  const double trained = train("lora", 4, adapters).back().at("validation_loss").get<double>();
+  const double before = train("still", 1, merged(from(base), still)).back().at("validation_loss");
+  CHECK(trained < before);
+
+  const std::string merged_folder = convert("lora", "merged", TargetFormat::kHuggingFace);
+  const double after =
+      train("still-merged", 1, merged(from(merged_folder), still)).back().at("validation_loss");
+  CHECK(after == Approx(trained).epsilon(1e-6).margin(0));
+  // A run may start from a checkpoint with adapters as from any other.
+  const double from_run =
+      train("from-run", 1, merged(from((folder.path() / "lora").string()), still))
+          .back()
+          .at("validation_loss");
+  CHECK(from_run == after);
+
+  convert("lora", "adapter", TargetFormat::kPeft);
+  convert("base-hf", "merged-too", TargetFormat::kHuggingFace, "adapter");
+  CHECK(SafetensorsFile(folder.path() / "adapter" / kAdapterFile).tensors().size() == 2U * 2 * 2);
+  const auto bytes = [&](const std::string& name) {
+    std::ifstream file(folder.path() / name / "model.safetensors", std::ios::binary);
+    return std::string(std::istreambuf_iterator<char>(file), {});
+  };
+  CHECK(bytes("merged-too").size() > 1000);
+  CHECK(bytes("merged-too") == bytes("merged"));
+  CHECK(bytes("merged-too") != bytes("base-hf"));
+
+  // Cut for other ranks, adapters stay adapters.
+  convert("lora", "recut", TargetFormat::kDstrain);
+  convert("recut", "adapter-too", TargetFormat::kPeft);
+  const auto why_not = [&](const std::string& from_run, TargetFormat format,
+                           const std::string& adapter) {
+    try {
+      convert(from_run, "none", format, adapter);
+    } catch (const ConfigError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  CHECK_THAT(why_not("base-hf", TargetFormat::kPeft, ""), Contains("has no adapters"));
+  CHECK_THAT(why_not("base-hf", TargetFormat::kPeft, "adapter"), Contains("leaves no adapter"));
+  CHECK_THAT(why_not("lora", TargetFormat::kHuggingFace, "adapter"),
+             Contains("has adapters of its own"));
+}
+
+TEST_CASE("a folder of PEFT's that cannot be merged is refused", "[parity][adapters]") {
+  const RunFolder folder;
+  const ModelSpec model = tiny_model(Family::kLlama);
+  const std::filesystem::path path = folder.path() / "adapter";
+  std::filesystem::create_directories(path);
+  const auto reason = [&](const json& config) {
+    std::ofstream(path / kAdapterConfigFile) << config.dump();
+    try {
+      const PeftAdapter adapter(path, model);
+    } catch (const CheckpointError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  const json plain = {{"peft_type", "LORA"}, {"r", 4}, {"lora_alpha", 8}};
+  CHECK_THAT(reason(merged(plain, {{"peft_type", "IA3"}})), Contains("adapters are read of type"));
+  CHECK_THAT(reason(merged(plain, {{"use_dora", true}})), Contains("use_dora true"));
+  CHECK_THAT(reason(merged(plain, {{"modules_to_save", {"lm_head"}}})),
+             Contains("modules_to_save"));
+  CHECK_THAT(reason(merged(plain, {{"r", nullptr}})), Contains("no rank"));
+  CHECK_THAT(reason(json::array()), Contains("is no JSON object"));
+  CHECK_THAT(reason(plain), Contains(kAdapterFile));  // which is not there
+}
+
+}  // namespace
+}  // namespace dstrain::test
