@@ -64,6 +64,13 @@ std::string schedule_text(const RunOutline& outline, const Config& config) {
                      100.0 * outline.idle_share);
 }
 
+std::string parameters_text(const RunOutline& outline) {
+  const std::string all = grouped(outline.parameters);
+  return outline.trained == outline.parameters
+             ? all
+             : fmt::format("{}, {} trained", all, grouped(outline.trained));
+}
+
 }  // namespace
 
 std::string degrees_text(const Mesh& mesh) {
@@ -84,7 +91,7 @@ std::string summary_text(const RunOutline& outline, const Config& config) {
       "step        {} of {} = {} tokens, in {} of {}{}\n"
       "schedule    {}\n",
       mesh.world_size(), degrees_text(mesh), splits_tokens(config) ? ", sequence parallel" : "",
-      config.zero.stage, grouped(outline.parameters), experts_text(config),
+      config.zero.stage, parameters_text(outline), experts_text(config),
       counted(*config.batch.train_batch_size, "sequence"), config.data.sequence_length,
       grouped(tokens_of_step(config)),
       counted(*config.batch.gradient_accumulation_steps, "micro-batch", "micro-batches"),
@@ -100,6 +107,7 @@ nlohmann::ordered_json summary_json(const RunOutline& outline, const Config& con
   return {{"ranks", mesh.world_size()},
           {"layout", layout_json(mesh, config)},
           {"parameters", outline.parameters},
+          {"trained_parameters", outline.trained},
           {"step",
            {{"sequences", *config.batch.train_batch_size},
             {"tokens", tokens_of_step(config)},

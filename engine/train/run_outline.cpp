@@ -8,6 +8,7 @@
 #include "engine/config/arch/model_counts.h"
 #include "engine/config/zero_stage.h"
 #include "engine/train/make_run_plan.h"
+#include "engine/train/trained_part.h"
 
 namespace dstrain {
 namespace {
@@ -65,7 +66,9 @@ RunOutline outline_run(const Config& config, int world_size) {
   for (int stage = 0; stage < config.pipeline.stages; ++stage) {
     std::vector<StageOutline> candidates;
     for (const int rank : ranks_to_plan(config, outline.mesh, stage)) {
-      candidates.push_back(outline_of(make_run_plan(config, world_size, rank, schedule), rank));
+      const RunPlan plan = make_run_plan(config, world_size, rank, schedule);
+      outline.trained = trained_parameters(plan.shape);
+      candidates.push_back(outline_of(plan, rank));
     }
     outline.stages.push_back(fullest(candidates));
   }

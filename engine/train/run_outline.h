@@ -27,7 +27,8 @@ struct StageOutline {
 
 struct RunOutline {
   Mesh mesh;
-  std::int64_t parameters = 0;       ///< of the whole model
+  std::int64_t parameters = 0;       ///< of the whole model, without adapters
+  std::int64_t trained = 0;          ///< of these, or of adapters
   double idle_share = 0.0;           ///< of a step, backward taken as two forwards
   std::vector<StageOutline> stages;  ///< one a pipeline rank
 };

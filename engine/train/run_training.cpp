@@ -19,6 +19,7 @@
 #include "engine/train/make_run_plan.h"
 #include "engine/train/rank_device.h"
 #include "engine/train/records/run_history.h"
+#include "engine/train/trained_part.h"
 #include "engine/train/trainer.h"
 #include "kernels/core/trace_log.h"
 
@@ -47,8 +48,10 @@ TrainResult run_training(const LoadedConfig& config,
         planned_bytes += fmt::format(", {} {}", size_text(bytes), where);
       }
     }
-    spdlog::info("{} parameters, {}, {} on each; {} tokens a step; {}",
-                 grouped(num_parameters(config.config.model)),
+    const std::int64_t parameters = num_parameters(config.config.model);
+    const std::int64_t trained = trained_parameters(plan.shape);
+    spdlog::info("{} parameters{}, {}, {} on each; {} tokens a step; {}", grouped(parameters),
+                 trained == parameters ? "" : fmt::format(", {} trained", grouped(trained)),
                  counted(rendezvous.world_size(), "rank"),
                  on_cpu ? engine.device().description() : engine.device().model(),
                  grouped(plan.batch.global_tokens()), planned_bytes);

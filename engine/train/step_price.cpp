@@ -5,6 +5,7 @@
 #include "engine/config/arch/architecture.h"
 #include "engine/config/arch/model_counts.h"
 #include "engine/train/run_plan.h"
+#include "engine/train/trained_part.h"
 #include "kernels/core/check.h"
 
 namespace dstrain {
@@ -212,8 +213,9 @@ double price_step(const Config& config, const RunPlan& plan, const Cluster& clus
       micro_tokens * static_cast<double>(*config.batch.gradient_accumulation_steps);
   const double efficiency =
       kBestEfficiency * micro_tokens / (micro_tokens + cluster.half_efficient_tokens);
-  const double work = flops_per_token(config.model, config.data.sequence_length) * tokens /
-                      plan.mesh.degree(kModelAxes);
+  const double of_token = flops_per_token(config.model, config.data.sequence_length) -
+                          left_out_flops_per_token(plan.shape);
+  const double work = of_token * tokens / plan.mesh.degree(kModelAxes);
   const double computing = work * (1.0 + computed_again(config)) / (rates.flops * efficiency);
   WireSeconds wire = wire_seconds(plan, config.training.steps, rates);
   wire.beside += gather_seconds(plan, cluster) + input_seconds(plan, cluster);

@@ -31,6 +31,7 @@
 #include "engine/train/records/run_description.h"
 #include "engine/train/run_outline.h"
 #include "engine/train/step_policy/synchronous_steps.h"
+#include "engine/train/trained_part.h"
 #include "kernels/core/trace_range.h"
 
 namespace dstrain {
@@ -105,6 +106,7 @@ Trainer::Trainer(const LoadedConfig& loaded,
       owner_(owner),
       memory_(engine.device(), engine.arena().bytes(), overhead_bytes),
       peak_flops_(peak_flops(config_, engine)),
+      left_out_flops_(left_out_flops_per_token(engine.plan().shape)),
       is_rank0_(engine.world().rank() == 0),
       train_data_(require_document_end(config_.data),
                   config_.data.train,
@@ -363,7 +365,8 @@ StepMetrics Trainer::train_one() {
   }
   replicas_->add_step(seconds);
   const double tokens_per_second = static_cast<double>(samples * sequence) / seconds;
-  const double flops_per_second = tokens_per_second * flops_per_token(config_.model, sequence);
+  const double flops_per_second =
+      tokens_per_second * (flops_per_token(config_.model, sequence) - left_out_flops_);
   return {.step = state_.step,
           .batch_size = samples,
           .sequence_length = sequence,

@@ -76,7 +76,8 @@ class Trainer {
   TrainOptions options_;
   const RunOwner* owner_;
   MemoryWatch memory_;
-  double peak_flops_ = 0.0;  ///< a second, of all ranks' devices by data sheet; 0: not known
+  double peak_flops_ = 0.0;      ///< a second, of all ranks' devices by data sheet; 0: not known
+  double left_out_flops_ = 0.0;  ///< left_out_flops_per_token()
   bool is_rank0_;
   BatchLoader train_data_;
   LoadBatch load_train_;

@@ -15,6 +15,7 @@
 #include "engine/checkpoint/conversion.h"
 #include "engine/checkpoint/foreign/huggingface/adapter.h"
 #include "engine/config/config_error.h"
+#include "engine/train/trained_part.h"
 #include "tests/harness/resumable_run.h"
 #include "tests/harness/tiny_model.h"
 #include "tests/parity/tiny_family.h"
@@ -94,6 +95,26 @@ TEST_CASE("some modules, and the stabilised scale", "[parity][adapters]") {
   options.adapters.alpha = 8.0;
   CHECK(train_tiny(options).losses == stabilised.losses);
   CHECK(stabilised.losses != run.losses);
+}
+
+TEST_CASE("what is trained of a model, and what that saves, is counted", "[adapters]") {
+  LayerShape shape{.model = ModelSpec(tiny_model(Family::kLlama))};
+  const std::int64_t all = trained_parameters(shape);
+  CHECK(left_out_flops_per_token(shape) == 0.0);
+  // Of a matrix that is frozen two FLOPs of six are left out, in the table nothing is.
+  shape.frozen = {{"blocks.0.attention.output.*", "embedding.*"}};
+  const double output = 40.0 * 40.0;
+  const auto table = static_cast<double>(shape.model.vocab_size * shape.model.hidden_size);
+  CHECK(left_out_flops_per_token(shape) == 2.0 * output);
+  CHECK(static_cast<double>(all - trained_parameters(shape)) == output + table);
+  // Each number of an adapter takes six.
+  shape.frozen = {{"*"}};
+  const double frozen = left_out_flops_per_token(shape);
+  shape.frozen = {};
+  shape.adapters = {.modules = modules_named(linear_modules(tiny_model(Family::kLlama)), "o_proj"),
+                    .rank = 3};
+  CHECK(trained_parameters(shape) == 2 * (3 * 40 + 40 * 3));
+  CHECK(left_out_flops_per_token(shape) == frozen - 6.0 * 2 * (3 * 40 + 40 * 3));
 }
 
 TEST_CASE("ZeRO's stages have the same bits with adapters", "[parity][adapters]") {
