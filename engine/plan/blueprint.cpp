@@ -80,8 +80,8 @@ ParamRef Blueprint::add_param(ParamDecl param) {
 ParamRef Blueprint::add_param(int unit, ParamDecl param) {
   UnitDecl& decl = units_.at(static_cast<std::size_t>(unit));
   check(decl.params.empty() || decl.trained == param.trained,
-        "{} is {}trained, and other parameters of unit {} are {}", param.name,
-        param.trained ? "" : "not ", decl.name, param.trained ? "not" : "too");
+        "{} of unit {} is {}, unlike the unit's other parameters", param.name, decl.name,
+        param.trained ? "trained" : "frozen");
   decl.trained = param.trained;
   decl.params.push_back(std::move(param));
   return {unit, static_cast<int>(decl.params.size()) - 1};
