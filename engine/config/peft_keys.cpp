@@ -61,6 +61,7 @@ std::vector<Key> peft_keys() {
       refused("peft.bias", {"\"none\""}, "adapters alone are trained: write \"none\""),
       refused("peft.lora_bias", {"false"}, "adapters have no biases: write false"),
       refused("peft.modules_to_save", {"[]"}, "adapters alone are trained: write []"),
+      refused("peft.trainable_token_indices", {"[]"}, "adapters alone are trained: write []"),
       refused("peft.init_lora_weights", {"true"},
               "A starts uniform within 1/sqrt(inputs), and B as 0: write true"),
   };
@@ -76,7 +77,7 @@ std::vector<Key> peft_keys() {
   for (const char* const name :
        {"task_type", "inference_mode", "base_model_name_or_path", "revision", "auto_mapping",
         "fan_in_fan_out", "peft_version", "megatron_config", "megatron_core", "loftq_config",
-        "eva_config", "corda_config", "trainable_token_indices", "runtime_config"}) {
+        "eva_config", "corda_config", "runtime_config"}) {
     keys.push_back(silent(std::string("peft.") + name));
   }
   return keys;

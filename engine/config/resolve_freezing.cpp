@@ -57,7 +57,8 @@ class Companions {
   std::map<std::string, std::string> first_;  // by what they have in common
 };
 
-/// What neither frozen tensors nor adapters go with. `refuse` is given the reason.
+/// Calls `refuse` with the reason where the config has something that works with neither frozen
+/// tensors nor adapters.
 template <typename Refuse>
 void check_company(const Config& config, const Refuse& refuse) {
   const OptimizerKind optimizer = config.optimizer.kind;

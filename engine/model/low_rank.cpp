@@ -1,7 +1,7 @@
 #include "engine/model/low_rank.h"
 
 #include <algorithm>
-#include <numeric>
+#include <utility>
 
 #include "engine/config/arch/adapters.h"
 #include "kernels/block_copy.h"

@@ -18,6 +18,7 @@
 #include "engine/train/trained_part.h"
 #include "tests/harness/resumable_run.h"
 #include "tests/harness/tiny_model.h"
+#include "tests/parity/partly_trained.h"
 #include "tests/parity/tiny_family.h"
 #include "tests/parity/zero_ladder.h"
 
@@ -34,13 +35,6 @@ AdapterConfig all_linear() {
 TinyOptions with_adapters(TinyOptions options) {
   options.adapters = all_linear();
   return options;
-}
-
-void check_plan(const std::vector<TinyRun>& runs) {
-  for (const TinyRun& run : runs) {
-    CHECK(run.unplanned_traffic.empty());
-    CHECK(run.arena_spaces == run.plan_spaces);
-  }
 }
 
 TEST_CASE("adapters alone are trained, from the model as it was", "[parity][adapters]") {
@@ -101,7 +95,7 @@ TEST_CASE("what is trained of a model, and what that saves, is counted", "[adapt
   LayerShape shape{.model = ModelSpec(tiny_model(Family::kLlama))};
   const std::int64_t all = trained_parameters(shape);
   CHECK(left_out_flops_per_token(shape) == 0.0);
-  // Of a matrix that is frozen two FLOPs of six are left out, in the table nothing is.
+  // A frozen matrix saves two FLOPs of six; the gradient of a look-up table has none to save.
   shape.frozen = {{"blocks.0.attention.output.*", "embedding.*"}};
   const double output = 40.0 * 40.0;
   const auto table = static_cast<double>(shape.model.vocab_size * shape.model.hidden_size);
@@ -140,49 +134,38 @@ TEST_CASE("ZeRO's stages have the same bits with adapters", "[parity][adapters]"
 }
 
 TEST_CASE("every layout follows one rank with adapters", "[parity][adapters]") {
-  struct Layout {
-    const char* name;
-    int ranks;
-    void (*change)(TinyOptions&);
-  };
-  const Layout layouts[] = {
-      {"tp2", 2, [](TinyOptions& o) { o.tensor_parallel.size = 2; }},
-      {"tp4+sp", 4,
-       [](TinyOptions& o) { o.tensor_parallel = {.size = 4, .sequence_parallel = true}; }},
-      {"pp2", 2, [](TinyOptions& o) { o.pipeline.stages = 2; }},
-      {"cp2", 2, [](TinyOptions& o) { o.context_parallel.size = 2; }},
-      {"recomputed", 1,
-       [](TinyOptions& o) { o.recompute.granularity = RecomputeGranularity::kFull; }},
-      {"block by block", 1, [](TinyOptions& o) { o.block_order = BlockOrder::kVertical; }},
-      {"dp2 tp2 pp2 zero3", 8,
-       [](TinyOptions& o) {
-         o.tensor_parallel.size = 2;
-         o.pipeline.stages = 2;
-         o.zero_stage = 3;
-         o.micro_batch /= 2;
-       }},
-  };
-  const auto follow = [&](const char* family, const TinyOptions& base) {
-    TinyOptions options = with_adapters(base);
-    options.sequence = 20;
-    options.micro_batch = 2;
-    options.accumulation = 2;
-    options.gradient_clipping = 0.5;
-    options.steps = 4;
-    const TinyRun single = train_tiny(options);
-    for (const Layout& layout : layouts) {
-      INFO(family << ", " << layout.name);
-      TinyOptions cut = options;
-      layout.change(cut);
-      const std::vector<TinyRun> runs = train_ranks(layout.ranks, cut);
-      check_plan(runs);
-      CHECK(worst_relative(runs[0].losses, single.losses) < 1e-5);
-      CHECK(worst_relative(runs[0].grad_norms, single.grad_norms) < 1e-4);
-    }
-  };
-  follow("llama", {});
-  follow("gpt2, stacked in one module", {.family = Family::kGpt2});
-  follow("phi3, stacked in one module", tiny_family("phi3"));
+  check_layouts(with_adapters({}));
+  INFO("several matrices in one module");
+  check_layouts(with_adapters({.family = Family::kGpt2}));
+  TinyOptions phi3 = tiny_family("phi3");
+  phi3.model->tied_embeddings = false;
+  check_layouts(with_adapters(phi3));
+}
+
+TEST_CASE("adapters beside experts on other ranks follow one rank", "[parity][adapters]") {
+  TinyOptions options = with_adapters(tiny_experts("mixtral"));
+  options.steps = 4;
+  const TinyRun single = train_tiny(options);
+  options.expert_parallel.size = 2;
+  options.micro_batch /= 2;
+  options.zero_stage = 3;
+  const std::vector<TinyRun> runs = train_ranks(2, options);
+  check_plan(runs);
+  CHECK(worst_relative(runs[0].losses, single.losses) < 1e-5);
+}
+
+TEST_CASE("adapters beside 8-bit products begin as the model in 8 bits, and learn",
+          "[parity][adapters][fp8]") {
+  TinyOptions options;
+  options.model = tiny_model_in_16s(Family::kLlama);
+  options.sequence = 16;
+  options.precision = Precision::kBF16;
+  options.fp8 = {.enabled = true, .amax_history = 4};
+  const TinyRun plain = train_tiny(options);
+  const TinyRun run = train_tiny(with_adapters(options));
+  check_plan({run});
+  CHECK(run.losses.front() == plain.losses.front());
+  CHECK(run.losses.back() < run.losses.front());
 }
 
 TEST_CASE("a run of adapters goes on as if it had not stopped", "[parity][adapters]") {

@@ -10,6 +10,7 @@
 
 #include "tests/harness/resumable_run.h"
 #include "tests/harness/tiny_model.h"
+#include "tests/parity/partly_trained.h"
 #include "tests/parity/tiny_family.h"
 #include "tests/parity/zero_ladder.h"
 
@@ -58,13 +59,6 @@ std::int64_t bytes_of(const TinyRun& run, RegionKind kind) {
     bytes += region.kind == kind ? region.bytes : 0;
   }
   return bytes;
-}
-
-void check_plan(const std::vector<TinyRun>& runs) {
-  for (const TinyRun& run : runs) {
-    CHECK(run.unplanned_traffic.empty());
-    CHECK(run.arena_spaces == run.plan_spaces);
-  }
 }
 
 /// One step, whose gradients are not clipped, leaves what is frozen as it began, and makes of the
@@ -199,50 +193,9 @@ TEST_CASE("ZeRO's stages have the same bits with frozen tensors", "[parity]") {
 }
 
 TEST_CASE("every layout follows one rank with frozen tensors", "[parity]") {
-  struct Layout {
-    const char* name;
-    int ranks;
-    void (*change)(TinyOptions&);
-  };
-  const Layout layouts[] = {
-      {"tp2", 2, [](TinyOptions& o) { o.tensor_parallel.size = 2; }},
-      {"tp2+sp", 2,
-       [](TinyOptions& o) { o.tensor_parallel = {.size = 2, .sequence_parallel = true}; }},
-      {"pp2", 2, [](TinyOptions& o) { o.pipeline.stages = 2; }},
-      {"pp2 tied", 2,
-       [](TinyOptions& o) {
-         o.pipeline.stages = 2;
-         o.tied = true;
-       }},
-      {"cp2", 2, [](TinyOptions& o) { o.context_parallel.size = 2; }},
-      {"recomputed", 1,
-       [](TinyOptions& o) { o.recompute.granularity = RecomputeGranularity::kFull; }},
-      {"block by block", 1, [](TinyOptions& o) { o.block_order = BlockOrder::kVertical; }},
-      {"tp2 pp2 zero1", 4,
-       [](TinyOptions& o) {
-         o.tensor_parallel.size = 2;
-         o.pipeline.stages = 2;
-         o.zero_stage = 1;
-       }},
-  };
   for (const Frozen& frozen : frozen_sets()) {
-    for (const Layout& layout : layouts) {
-      INFO(frozen.name << ", " << layout.name);
-      TinyOptions options = options_of(frozen);
-      options.sequence = 20;
-      options.micro_batch = 2;
-      options.accumulation = 2;
-      options.gradient_clipping = 0.5;
-      options.steps = 4;
-      TinyOptions cut = options;
-      layout.change(cut);
-      options.tied = cut.tied;
-      const TinyRun single = train_tiny(options);
-      const std::vector<TinyRun> runs = train_ranks(layout.ranks, cut);
-      check_plan(runs);
-      CHECK(worst_relative(runs[0].losses, single.losses) < 1e-5);
-      CHECK(worst_relative(runs[0].grad_norms, single.grad_norms) < 1e-4);
-    }
+    INFO(frozen.name);
+    check_layouts(options_of(frozen));
   }
 }
 

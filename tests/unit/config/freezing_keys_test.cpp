@@ -1,4 +1,4 @@
-// What is trained: the patterns of training.freeze, and adapters.
+// Tests of training.freeze and peft: the values they take, and those they refuse.
 #include <string>
 #include <vector>
 
@@ -83,6 +83,8 @@ TEST_CASE("adapters that cannot be had are refused", "[config]") {
   CHECK_THAT(error_of_tiny({all, "peft.use_dora=true"}), Contains("have no magnitudes"));
   CHECK_THAT(error_of_tiny({all, "peft.peft_type=\"IA3\""}), Contains("write \"LORA\""));
   CHECK_THAT(error_of_tiny({all, "peft.modules_to_save=[\"lm_head\"]"}),
+             Contains("adapters alone are trained"));
+  CHECK_THAT(error_of_tiny({all, "peft.trainable_token_indices=[5]"}),
              Contains("adapters alone are trained"));
   CHECK_THAT(error_of(1, {all, R"(training.freeze=["embedding.*"])"}),
              Contains("with adapters everything else is frozen"));
