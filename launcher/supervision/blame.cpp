@@ -94,12 +94,15 @@ const RankEnd* find_cause(std::span<const RankEnd> ends, const BlameRules& rules
                        [&](const RankEnd& a, const RankEnd& b) { return place(a) < place(b); });
   if (first == ends.end() || suspicion(*first, rules) == kInnocent) return nullptr;
   if (suspicion(*first, rules) != kLostPeer) return &*first;
-  // A peer was lost: the one that had left before.
-  const RankEnd* left = &*first;
+  // A peer was lost: the first that left of its own accord. Its end may be observed after those of
+  // the ranks that lost it: the kernel closes a process's connections before its parent sees it
+  // end.
+  const RankEnd* left = nullptr;
   for (const RankEnd& end : ends) {
-    if (is_success(end) && !end.was_told && end.order < left->order) left = &end;
+    if (!is_success(end) || end.was_told) continue;
+    if (left == nullptr || end.order < left->order) left = &end;
   }
-  return left;
+  return left == nullptr ? &*first : left;
 }
 
 std::string describe(const RankEnd& end, const BlameRules& rules, const std::string& last_words) {

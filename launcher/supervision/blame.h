@@ -3,7 +3,7 @@
 // It is the failure that was observed first, with these exceptions: one that only reports the loss
 // of a peer never comes before one that does not; a death by signal comes before an exit code of
 // the same moment; and a process that was lost with its host comes before everything. Where nobody
-// says more than that a peer was lost, the cause is a process that had ended before, with success.
+// says more than that a peer was lost, the cause is the process that left first with success.
 // What a process did after it was told to stop is hardly a cause.
 #pragma once
 

@@ -89,6 +89,17 @@ TEST_CASE("where all say that they lost a peer, one that left with success is th
   CHECK(find_cause(ends.ends, kRules)->spec->rank == 3);
 }
 
+TEST_CASE("one that left with success is the cause though its end is observed last",
+          "[launcher][blame]") {
+  Ends ends;
+  ends.exited(kPeerLost);
+  ends.exited(0).was_told = true;  // told to stop for the loss: an effect
+  CHECK(find_cause(ends.ends, kRules)->spec->rank == 0);
+  ends.exited(0);
+  ends.exited(0);
+  CHECK(find_cause(ends.ends, kRules)->spec->rank == 2);
+}
+
 TEST_CASE("what else is known of an end is said", "[launcher][blame]") {
   Ends ends;
   const std::string oom =
