@@ -56,8 +56,10 @@ Engine::Engine(RunPlan plan,
                Backend backend,
                int threads,
                ActivityRecorder* activity,
-               std::unique_ptr<Rendezvous> device_rendezvous)
+               std::unique_ptr<Rendezvous> device_rendezvous,
+               FirstValues first_values)
     : plan_(std::move(plan)),
+      threads_(threads),
       objective_(std::make_unique<NextTokenObjective>(plan_)),
       backend_(std::move(backend)),
       device_rendezvous_(std::move(device_rendezvous)),
@@ -134,7 +136,13 @@ Engine::Engine(RunPlan plan,
               plan_.batch.sequence,
               plan_.batch.documents,
               plan_.batch.context) {
-  initialise_parameters(threads);
+  for (const UntrainedDecl& untrained : plan_.blueprint.untrained()) {
+    context_.ops.zero(arena_.buffer(untrained.buffer), context_.compute);
+  }
+  if (first_values == FirstValues::kDrawn) {
+    draw_parameters();
+    refresh_parameters();
+  }
   for (const ChunkPlan& chunk : plan_.chunks) {
     chunk.stage.prepare(context_);
   }

@@ -48,6 +48,12 @@ struct EngineStep {
   StepTimes times;
 };
 
+/// What an engine's parameters are when it has been made.
+enum class FirstValues : std::uint8_t {
+  kDrawn,  ///< random, as declared
+  kNone,   ///< undefined: whoever made the engine draws or loads them all
+};
+
 class Engine {
  public:
   /// Collective: forms the groups. `plan` is that of the rendezvous' rank in its world.
@@ -59,7 +65,8 @@ class Engine {
          Backend backend,
          int threads,
          ActivityRecorder* activity = nullptr,
-         std::unique_ptr<Rendezvous> device_rendezvous = nullptr);
+         std::unique_ptr<Rendezvous> device_rendezvous = nullptr,
+         FirstValues first_values = FirstValues::kDrawn);
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
@@ -81,6 +88,12 @@ class Engine {
                       std::int64_t counted_samples);
   Evaluation evaluate(const LoadBatch& data, std::int64_t first_sample) {
     return evaluate(data, first_sample, plan_.batch.micro_batch);
+  }
+  /// Gives the parameters that `which` names their first random values. To be followed by
+  /// refresh_parameters().
+  void draw_parameters(const std::function<bool(const ParamDecl&)>& which);
+  void draw_parameters() {
+    draw_parameters([](const ParamDecl&) { return true; });
   }
   /// Called after the master parameters were changed from outside: updates what the model computes
   /// with.
@@ -200,9 +213,9 @@ class Engine {
   void update_fp8_scales();
   void move_balancing_biases(const std::vector<LayerRouting>& routing, bool updated);
   void see_first_batch(const LoadBatch& data, std::int64_t start_sample, const StepParams& params);
-  void initialise_parameters(int threads);
 
   RunPlan plan_;
+  int threads_;
   std::unique_ptr<Objective> objective_;
   Backend backend_;
   std::unique_ptr<Rendezvous> device_rendezvous_;

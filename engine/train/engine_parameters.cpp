@@ -12,7 +12,7 @@ namespace dstrain {
 
 /// Works in pieces: all values of a table at once would take as much memory again as the table, at
 /// a moment when the whole arena is resident.
-void Engine::initialise_parameters(int threads) {
+void Engine::draw_parameters(const std::function<bool(const ParamDecl&)>& which) {
   constexpr std::int64_t kElementsAtATime = 1 << 20;
   std::vector<float> values;
   std::vector<BF16> narrow;
@@ -23,13 +23,14 @@ void Engine::initialise_parameters(int threads) {
     const Range owned = plan_.memory.owned(unit);
     for (const PlacedPiece& placed : plan_.shards.pieces(unit, owned)) {
       const ParamDecl& param = decl.params[static_cast<std::size_t>(placed.param)];
+      if (!which(param)) continue;
       const std::int64_t size = placed.piece.flat.size();
       for (std::int64_t done = 0; done < size; done += kElementsAtATime) {
         const std::int64_t count = std::min(kElementsAtATime, size - done);
         const std::int64_t begin = placed.offset - owned.begin + done;
         const Tensor master = arena_.master(unit).flat(begin, begin + count);
         values.resize(static_cast<std::size_t>(count));
-        initial_values(param, plan_.seed, placed.piece.flat.begin + done, values, threads);
+        initial_values(param, plan_.seed, placed.piece.flat.begin + done, values, threads_);
         const void* host = values.data();
         if (master.dtype() == DType::kBF16) {
           narrow.resize(values.size());
@@ -49,10 +50,6 @@ void Engine::initialise_parameters(int threads) {
       }
     }
   }
-  for (const UntrainedDecl& untrained : plan_.blueprint.untrained()) {
-    context_.ops.zero(arena_.buffer(untrained.buffer), context_.compute);
-  }
-  refresh_parameters();
 }
 
 void Engine::refresh_parameters() {

@@ -38,13 +38,14 @@ void read_parameter(const TensorSource& source, const CheckpointTensor& paramete
 }  // namespace
 
 void start_from_weights(const Config& config, Engine& engine) {
+  engine.draw_parameters([](const ParamDecl& param) { return is_adapter(param.name); });
   Outcome mine;
   std::string left_out;
   try {
     const std::unique_ptr<TensorSource> source =
         open_weights_of(config.model, config.initial_weights);
     for (const CheckpointTensor& parameter : parameter_tensors(engine)) {
-      if (is_adapter(parameter.piece.tensor)) continue;  // which starts as it was initialised
+      if (is_adapter(parameter.piece.tensor)) continue;
       read_parameter(*source, parameter);
     }
     left_out = source->left_out();

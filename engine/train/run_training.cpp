@@ -35,7 +35,7 @@ TrainResult run_training(const LoadedConfig& config,
   RankDevice device = make_rank_device(config.config, planned, threads, rendezvous, options);
   const bool on_cpu = device.backend.device->kind() == DeviceKind::kCpu;
   Engine engine(std::move(planned), rendezvous, std::move(device.backend), threads,
-                options.activity, std::move(device.rendezvous));
+                options.activity, std::move(device.rendezvous), FirstValues::kNone);
   const RunPlan& plan = engine.plan();
   if (options.activity != nullptr) {
     options.activity->set_comparable(plan.mesh.index(Axis::kPipeline, plan.rank));

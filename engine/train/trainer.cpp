@@ -155,6 +155,9 @@ Trainer::Trainer(const LoadedConfig& loaded,
     agree_on_tokenizer(config_, mismatch, engine_.world());
     if (!config_.initial_weights.empty()) {
       start_from_weights(config_, engine_);
+    } else {
+      engine_.draw_parameters();
+      engine_.refresh_parameters();
     }
   }
   if (!trains) {

@@ -27,7 +27,8 @@ namespace dstrain {
 
 class Trainer {
  public:
-  /// Opens and checks the data, resumes where the config says so. `loaded` must outlive it.
+  /// Opens and checks the data, and sets the engine's parameters: resumes, reads initial weights or
+  /// draws, as the config says. `loaded` must outlive it.
   /// `owner` is, on rank 0 of a run that trains, its ownership of the folder; nullptr where nothing
   /// will be written. `overhead_bytes` is the memory expected beside the engine's arena.
   Trainer(const LoadedConfig& loaded,
