@@ -22,6 +22,7 @@
 #include "engine/config/number_formats.h"
 #include "engine/config/offload_config.h"
 #include "engine/config/optimizer_config.h"
+#include "engine/config/preference_config.h"
 #include "engine/config/recompute_config.h"
 #include "engine/config/scheduler_config.h"
 #include "engine/config/sequence_ramp.h"
@@ -207,6 +208,7 @@ struct Config {
   OptimizerConfig optimizer;
   CompressionConfig gradient_compression;
   AdapterConfig adapters;  ///< "peft"
+  PreferenceConfig preferences;
   SchedulerConfig scheduler;
   SequenceRamp curriculum;  ///< curriculum_learning
   std::int64_t steps_per_print = 10;

@@ -51,6 +51,12 @@ enum class LongSamples : std::uint8_t {
   kDrop  ///< "drop": it is left out
 };
 
+/// What the samples are, which is for what is trained to say.
+enum class SampleKind : std::uint8_t {
+  kPlain,  ///< each is trained as it stands
+  kPairs   ///< a chosen answer, and behind it one that was rejected, which share a sequence
+};
+
 /// The unit that sources share out by their weights.
 enum class WeightUnit : std::uint8_t { kSamples, kTokens };
 
@@ -71,7 +77,9 @@ struct DataConfig {
   /// The token files hold samples of fine-tuning data, of whose tokens some are trained.
   bool samples = false;
   LongSamples long_samples = LongSamples::kCut;
-  SampleConfig sample{};  ///< of sources that are JSON lines
+  SampleKind sample_kind = SampleKind::kPlain;
+  bool chosen_prompts = false;  ///< of pairs, the tokens of the chosen one's prompt are targets too
+  SampleConfig sample{};        ///< of sources that are JSON lines
   WeightUnit weights_by = WeightUnit::kSamples;
 
   bool operator==(const DataConfig&) const = default;

@@ -122,14 +122,57 @@ void find_samples(LoadedConfig& loaded, Origins& origins) {
                        "curriculum_learning with samples: a step of shorter sequences takes their "
                        "first tokens, and would cut the answers off: leave the curriculum out");
   }
+  const bool are_pairs = loaded.config.preferences.enabled();
   if (is_open("data.pack")) {
-    data.pack = DocumentPack::kBestFit;
-    origins["data.pack"] = "derived: samples are packed";
+    data.pack = are_pairs ? DocumentPack::kNone : DocumentPack::kBestFit;
+    origins["data.pack"] = are_pairs ? "derived: a pair a sequence" : "derived: samples are packed";
   }
   if (is_open("data.document_attention")) {
-    data.document_attention = data.pack != DocumentPack::kNone;
+    data.document_attention = are_pairs || data.pack != DocumentPack::kNone;
     origins["data.document_attention"] = "derived: samples do not see each other";
   }
+}
+
+/// Preferences are learnt from pairs, whose answers share a sequence.
+void take_preferences(Config& config, Origins& origins) {
+  const PreferenceConfig& preferences = config.preferences;
+  constexpr const char* kLoss = "preferences.loss_type";
+  if (!preferences.enabled()) {
+    if (preferences == PreferenceConfig{}) return;
+    throw_config_error("", kLoss, "missing: write which loss, such as \"sigmoid\" (DPO)");
+  }
+  if (preferences.label_smoothing != 0.0 && preferences.loss != PreferenceLoss::kRobust) {
+    constexpr const char* kSmoothing = "preferences.label_smoothing";
+    throw_config_error(origins[kSmoothing], kSmoothing,
+                       "is of loss_type \"robust\" alone: leave it out, or take that loss",
+                       {{ConfigEdit::Kind::kRemove, kSmoothing, ""}});
+  }
+  DataConfig& data = config.data;
+  if (!data.samples) {
+    throw_config_error(
+        origins[kLoss], kLoss,
+        "preferences are learnt from pairs of answers, and the data hold plain text: "
+        "give JSON lines with \"chosen\" and \"rejected\", or what prepare-data "
+        "--chat makes of them");
+  }
+  if (!data.document_attention) {
+    throw_config_error(origins["data.document_attention"], "data.document_attention",
+                       "a pair's two answers share a sequence, and would see each other: leave it "
+                       "out");
+  }
+  if (data.sequence_length < 4) {
+    throw_config_error(origins["data.sequence_length"], "data.sequence_length",
+                       fmt::format("{}: a sequence holds a pair's two answers with their prompts",
+                                   data.sequence_length));
+  }
+  if (config.fp8.enabled && preferences.needs_reference()) {
+    throw_config_error(
+        origins["fp8.enabled"], "fp8.enabled",
+        "the reference of preferences is computed before the first step, by which 8-bit "
+        "products find their scales: write false, or take \"orpo\"");
+  }
+  data.sample_kind = SampleKind::kPairs;
+  data.chosen_prompts = preferences.loss == PreferenceLoss::kOrpo;
 }
 
 void check_packing(const DataConfig& data, Origins& origins) {
@@ -156,6 +199,7 @@ void resolve_documents(LoadedConfig& loaded, Origins& origins) {
   check_dropout(loaded.config);
   DataConfig& data = loaded.config.data;
   find_samples(loaded, origins);
+  take_preferences(loaded.config, origins);
   check_attention_kernels(loaded.config, origins);
   check_packing(data, origins);
   if (data.samples || (!data.document_attention && !data.mask_document_ends)) {

@@ -52,8 +52,7 @@ std::unique_ptr<Sequences> BatchLoader::open(const DataConfig& data,
     without_hashes_.push_back(source.prefix);
   }
   if (data.samples) {
-    return take_samples(std::move(file), source.prefix, sequence_length_, data.pack,
-                        data.long_samples);
+    return take_samples(std::move(file), source.prefix, data);
   }
   if (data.pack == DocumentPack::kBestFit) {
     const bool ends_tell_documents_apart = data.document_attention || data.mask_document_ends;

@@ -35,8 +35,14 @@ class BatchLoader {
   /// Sequences::report of the sources that have one.
   [[nodiscard]] std::vector<std::string> reports() const;
   [[nodiscard]] std::int64_t sequences_per_epoch() const { return sampler_.sequences_per_epoch(); }
+  /// Sequences::samples of a sample, which here is a sequence.
+  [[nodiscard]] std::vector<PlacedSample> samples(std::int64_t sample) const {
+    const DrawnSequence drawn = draw(sample);
+    return sequences(drawn.source).samples(drawn.index);
+  }
   /// Where a sample is from.
   [[nodiscard]] DrawnSequence draw(std::int64_t sample) const { return sampler_.draw(sample); }
+  [[nodiscard]] int num_sources() const { return static_cast<int>(sources_.size()); }
   [[nodiscard]] const Sequences& sequences(int source) const {
     return *sources_.at(static_cast<std::size_t>(source));
   }

@@ -39,6 +39,14 @@ std::int64_t DocumentIndex::first_token(std::int64_t document) const {
              : value_at<std::int64_t>(offsets + 8 * sequence) / bytes_per_token(facts_.type);
 }
 
+std::uint8_t DocumentIndex::first_mode(std::int64_t document) const {
+  const std::int64_t documents = kMegatronHeaderBytes + 12 * facts_.num_sequences;
+  const std::int64_t modes = documents + 8 * (facts_.num_documents + 1);
+  const auto first = value_at<std::int64_t>(documents + 8 * document);
+  const auto end = value_at<std::int64_t>(documents + 8 * (document + 1));
+  return first < end ? value_at<std::uint8_t>(modes + first) : std::uint8_t{0};
+}
+
 std::vector<DocumentIndex::Part> DocumentIndex::parts(std::int64_t document) const {
   const std::int64_t lengths = kMegatronHeaderBytes;
   const std::int64_t documents = lengths + 12 * facts_.num_sequences;

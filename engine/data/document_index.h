@@ -33,6 +33,8 @@ class DocumentIndex {
     std::int64_t size;
     std::uint8_t mode;  ///< bits: kContextMode, …
   };
+  /// The mode of the first of a document's sequences; 0 where it has none.
+  [[nodiscard]] std::uint8_t first_mode(std::int64_t document) const;
   /// The sequences of a document of such data, in order.
   [[nodiscard]] std::vector<Part> parts(std::int64_t document) const;
 

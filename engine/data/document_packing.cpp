@@ -118,6 +118,9 @@ DocumentPacking::DocumentPacking(std::unique_ptr<DocumentIndex> documents,
     : documents_(std::move(documents)), sequence_T_(sequence_T), rules_(rules) {
   check(sequence_T > 0 && sequence_T <= kLongestPackedSequence, "packing into sequences of {}",
         sequence_T);
+  check(!rules.pairs || (rules.longer != PackingRules::Longer::kContinue &&
+                         documents_->num_documents() % 2 == 0),
+        "packing {} documents in pairs", documents_->num_documents());
   if (documents_->num_documents() >= kNone) {
     throw ConfigError(fmt::format("{}: {} documents, of which 2^32 - 1 can be packed",
                                   documents_->path(), documents_->num_documents()));
@@ -128,38 +131,61 @@ DocumentPacking::DocumentPacking(std::unique_ptr<DocumentIndex> documents,
   }
 }
 
+std::int64_t DocumentPacking::length_of(std::int64_t item) const {
+  const std::int64_t length = first_token(item + 1) - first_token(item);
+  if (length <= sequence_T_ || rules_.longer == PackingRules::Longer::kContinue) return length;
+  if (rules_.longer == PackingRules::Longer::kDrop) return 0;
+  if (!rules_.pairs) return sequence_T_;
+  std::int64_t kept = 0;
+  for (const Piece& piece : pieces_of_pair(item)) {
+    kept += piece.size;
+  }
+  return kept;
+}
+
+std::vector<DocumentPacking::Piece> DocumentPacking::pieces_of_pair(std::int64_t item) const {
+  const bool is_cut = first_token(item + 1) - first_token(item) > sequence_T_;
+  std::vector<Piece> pieces;
+  for (std::int64_t document = 2 * item; document < 2 * item + 2; ++document) {
+    const std::int64_t begin = documents_->first_token(document);
+    const std::int64_t size = documents_->first_token(document + 1) - begin;
+    pieces.push_back({.begin = begin, .size = is_cut ? std::min(size, sequence_T_ / 2) : size});
+  }
+  return pieces;
+}
+
 /// Also notes, on the way, the documents that fill sequences alone.
 DocumentPacking::SortedItems DocumentPacking::sort_items() {
-  const auto for_each_document = [&](auto&& visit) {
+  const auto for_each_item = [&](auto&& visit) {
     std::int64_t begin = 0;
-    for (std::int64_t document = 0; document < documents_->num_documents(); ++document) {
-      const std::int64_t end = documents_->first_token(document + 1);
-      visit(static_cast<std::uint32_t>(document), end - begin, packed(end - begin));
+    for (std::int64_t item = 0; item < num_items(); ++item) {
+      const std::int64_t end = first_token(item + 1);
+      visit(static_cast<std::uint32_t>(item), end - begin, length_of(item));
       begin = end;
     }
   };
   SortedItems sorted;
   std::vector<std::uint32_t>& end_of_size = sorted.end_of_size;
   end_of_size.assign(static_cast<std::size_t>(sequence_T_), 0);
-  for_each_document([&](std::uint32_t document, std::int64_t whole, std::int64_t length) {
+  for_each_item([&](std::uint32_t item, std::int64_t whole, std::int64_t length) {
     num_documents_ += length > 0 ? 1 : 0;
     num_tokens_ += length;
     num_cut_ += whole > sequence_T_ ? 1 : 0;
     if (length >= sequence_T_) {
-      alone_.push_back(document);
+      alone_.push_back(item);
       alone_end_.push_back(num_alone() + length / sequence_T_);
     }
     end_of_size[static_cast<std::size_t>(length % sequence_T_)] += 1;
   });
   // Counts become beginnings, which move to the ends as the items come in.
-  std::uint32_t num_items = 0;
+  std::uint32_t num_rests = 0;
   for (std::size_t size = end_of_size.size(); size-- > 1;) {
-    num_items += std::exchange(end_of_size[size], num_items);
+    num_rests += std::exchange(end_of_size[size], num_rests);
   }
-  sorted.items.resize(num_items);
-  for_each_document([&](std::uint32_t document, std::int64_t /*whole*/, std::int64_t length) {
+  sorted.items.resize(num_rests);
+  for_each_item([&](std::uint32_t item, std::int64_t /*whole*/, std::int64_t length) {
     if (const auto size = static_cast<std::size_t>(length % sequence_T_); size > 0) {
-      sorted.items[end_of_size[size]++] = document;
+      sorted.items[end_of_size[size]++] = item;
     }
   });
   return sorted;
@@ -198,16 +224,22 @@ std::vector<DocumentPacking::Piece> DocumentPacking::pieces(std::int64_t index) 
     const auto end = std::upper_bound(alone_end_.begin(), alone_end_.end(), index);
     const auto which = static_cast<std::size_t>(end - alone_end_.begin());
     const std::int64_t earlier = which == 0 ? 0 : alone_end_[which - 1];
-    const std::int64_t document = alone_[which];
+    const std::int64_t item = alone_[which];
+    if (rules_.pairs) return pieces_of_pair(item);
     const std::int64_t first = (index - earlier) * sequence_T_;
-    return {{.begin = documents_->first_token(document) + first,
+    return {{.begin = first_token(item) + first,
              .size = sequence_T_,
-             .ends_document = first + sequence_T_ == length_of(document)}};
+             .ends_document = first + sequence_T_ == length_of(item)}};
   }
   const auto sequence = static_cast<std::size_t>(index - num_alone());
   std::vector<Piece> pieces;
   for (std::uint32_t i = first_item_[sequence]; i < first_item_[sequence + 1]; ++i) {
-    const std::int64_t end = documents_->first_token(std::int64_t{items_[i]} + 1);
+    if (rules_.pairs) {
+      const std::vector<Piece> pair = pieces_of_pair(items_[i]);
+      pieces.insert(pieces.end(), pair.begin(), pair.end());
+      continue;
+    }
+    const std::int64_t end = first_token(std::int64_t{items_[i]} + 1);
     const std::int64_t size = length_of(items_[i]) % sequence_T_;
     pieces.push_back({.begin = end - size, .size = size});
   }

@@ -14,7 +14,44 @@
 namespace dstrain {
 namespace {
 
-std::unique_ptr<DocumentIndex> index_of(const std::string& prefix) {
+PackingRules rules_of(const DataConfig& data) {
+  using Longer = PackingRules::Longer;
+  return {.longer = data.long_samples == LongSamples::kCut ? Longer::kCut : Longer::kDrop,
+          .one_each = data.pack == DocumentPack::kNone,
+          .pairs = data.sample_kind == SampleKind::kPairs};
+}
+
+/// What the samples of a file are by their modes, in words.
+const char* kind_of(const DocumentIndex& index) {
+  constexpr std::uint8_t kRole = kChosenMode | kRejectedMode;
+  bool are_rated = false;
+  bool are_pairs = index.num_documents() % 2 == 0;
+  for (std::int64_t document = 0; document < index.num_documents(); ++document) {
+    const std::uint8_t role = index.first_mode(document) & kRole;
+    are_rated = are_rated || role != 0;
+    are_pairs = are_pairs && role == (document % 2 == 0 ? kChosenMode : kRejectedMode);
+  }
+  return !are_rated ? "single samples" : are_pairs ? "pairs of answers" : "rated answers";
+}
+
+/// A file of rated answers may look like pairs; it is then what dataset.json beside it says.
+void require_kind(const DocumentIndex& index, SampleKind wanted) {
+  const std::string_view found = kind_of(index);
+  const std::string_view expected =
+      wanted == SampleKind::kPairs ? "pairs of answers" : "single samples";
+  if (found == expected) return;
+  throw ConfigError(
+      fmt::format("{}: holds {}, and {}: expected {}", index.path(), found,
+                  wanted == SampleKind::kPairs
+                      ? "preferences.loss_type learns from pairs"
+                      : "training on them as they stand would train what was rejected, too",
+                  wanted == SampleKind::kPairs
+                      ? "lines with \"chosen\" and \"rejected\", prepared by prepare-data --chat"
+                      : "conversations or completions; or write \"preferences\": {\"loss_type\": "
+                        "\"sigmoid\"}"));
+}
+
+std::unique_ptr<DocumentIndex> index_of(const std::string& prefix, SampleKind kind) {
   auto index = DocumentIndex::open(prefix);
   if (index == nullptr || !index->has_modes()) {
     throw ConfigError(
@@ -22,20 +59,19 @@ std::unique_ptr<DocumentIndex> index_of(const std::string& prefix) {
                     "expected what prepare-data --chat writes; or data.samples false",
                     prefix));
   }
+  require_kind(*index, kind);
   return index;
 }
 
 class SampleSequences final : public Sequences {
  public:
-  SampleSequences(std::unique_ptr<TokenFile> file,
-                  std::string prefix,
-                  std::int64_t sequence_T,
-                  const PackingRules& rules)
+  SampleSequences(std::unique_ptr<TokenFile> file, std::string prefix, const DataConfig& data)
       : file_(std::move(file)),
         prefix_(std::move(prefix)),
-        sequence_T_(sequence_T),
-        rules_(rules),
-        packing_(index_of(prefix_), sequence_T, rules) {
+        sequence_T_(data.sequence_length),
+        chosen_prompts_(data.chosen_prompts),
+        rules_(rules_of(data)),
+        packing_(index_of(prefix_, data.sample_kind), sequence_T_, rules_) {
     count_losses();
   }
 
@@ -62,7 +98,7 @@ class SampleSequences final : public Sequences {
       file_->read(piece.begin, inputs.subspan(at, size));
       const std::int64_t sample = packing_.documents().document_of(piece.begin);
       for (const DocumentIndex::Part& part : packing_.documents().parts(sample)) {
-        if ((part.mode & kContextMode) != 0) continue;
+        if (!is_target(part)) continue;
         // A token is the target of the one in front of it; the first of a sample has none.
         const std::int64_t begin = std::max(part.begin, piece.begin + 1);
         const std::int64_t end = std::min(part.begin + part.size, piece.begin + piece.size);
@@ -77,15 +113,36 @@ class SampleSequences final : public Sequences {
     std::fill(inputs.begin() + static_cast<std::ptrdiff_t>(at), inputs.end(), 0);
   }
 
+  [[nodiscard]] std::vector<PlacedSample> samples(std::int64_t index) const override {
+    std::vector<PlacedSample> placed;
+    std::int64_t at = 0;
+    for (const DocumentPacking::Piece& piece : packing_.pieces(index)) {
+      PlacedSample sample{.document = packing_.documents().document_of(piece.begin),
+                          .begin = at,
+                          .size = piece.size};
+      for (const DocumentIndex::Part& part : packing_.documents().parts(sample.document)) {
+        if ((part.mode & kContextMode) != 0) continue;
+        const std::int64_t begin = std::max(part.begin, piece.begin + 1);
+        const std::int64_t end = std::min(part.begin + part.size, piece.begin + piece.size);
+        // A token is the target of the one in front of it.
+        const std::int64_t before = at - piece.begin - 1;
+        if (begin < end) sample.answers.push_back({.begin = begin + before, .end = end + before});
+      }
+      at += piece.size;
+      placed.push_back(std::move(sample));
+    }
+    return placed;
+  }
+
   [[nodiscard]] std::string report() const override {
     std::string text =
         fmt::format("{}: {} in {} of {} tokens, {:.2f} % full", prefix_,
-                    counted(packing_.num_documents(), "sample"), counted(count(), "sequence"),
+                    counted(packing_.num_documents(), sample()), counted(count(), "sequence"),
                     sequence_T_, 100.0 * packing_.fill());
     if (packing_.num_cut() > 0) {
       const bool are_dropped = rules_.longer == PackingRules::Longer::kDrop;
       text += fmt::format("; {} longer than a sequence and {}, with {} trained tokens",
-                          counted(packing_.num_cut(), "sample"), are_dropped ? "left out" : "cut",
+                          counted(packing_.num_cut(), sample()), are_dropped ? "left out" : "cut",
                           grouped(lost_tokens_));
       if (untrained_samples_ > 0) {
         text += fmt::format(", {} of which have none left", grouped(untrained_samples_));
@@ -95,15 +152,22 @@ class SampleSequences final : public Sequences {
   }
 
  private:
+  [[nodiscard]] const char* sample() const { return rules_.pairs ? "pair" : "sample"; }
+  [[nodiscard]] bool is_target(const DocumentIndex::Part& part) const {
+    return (part.mode & kContextMode) == 0 || (chosen_prompts_ && (part.mode & kChosenMode) != 0);
+  }
+
   /// What becomes of trained tokens behind the end of a sequence.
   void count_losses() {
     const DocumentIndex& index = packing_.documents();
     if (packing_.num_cut() == 0) return;
+    const std::int64_t each = rules_.pairs ? 2 : 1;
     for (std::int64_t sample = 0; sample < index.num_documents(); ++sample) {
       const std::int64_t begin = index.first_token(sample);
-      if (index.first_token(sample + 1) - begin <= sequence_T_) continue;
+      const std::int64_t item = sample / each * each;
+      if (index.first_token(item + each) - index.first_token(item) <= sequence_T_) continue;
       const std::int64_t kept =
-          begin + (rules_.longer == PackingRules::Longer::kCut ? sequence_T_ : 0);
+          begin + (rules_.longer == PackingRules::Longer::kCut ? sequence_T_ / each : 0);
       std::int64_t left = 0;
       for (const DocumentIndex::Part& part : index.parts(sample)) {
         if ((part.mode & kContextMode) != 0) continue;
@@ -119,6 +183,7 @@ class SampleSequences final : public Sequences {
   std::unique_ptr<TokenFile> file_;
   std::string prefix_;
   std::int64_t sequence_T_;
+  bool chosen_prompts_;
   PackingRules rules_;
   DocumentPacking packing_;
   std::int64_t lost_tokens_ = 0;
@@ -129,14 +194,8 @@ class SampleSequences final : public Sequences {
 
 std::unique_ptr<Sequences> take_samples(std::unique_ptr<TokenFile> file,
                                         const std::string& prefix,
-                                        std::int64_t sequence_T,
-                                        DocumentPack pack,
-                                        LongSamples longer) {
-  using Longer = PackingRules::Longer;
-  return std::make_unique<SampleSequences>(
-      std::move(file), prefix, sequence_T,
-      PackingRules{.longer = longer == LongSamples::kCut ? Longer::kCut : Longer::kDrop,
-                   .one_each = pack == DocumentPack::kNone});
+                                        const DataConfig& data) {
+  return std::make_unique<SampleSequences>(std::move(file), prefix, data);
 }
 
 }  // namespace dstrain

@@ -8,11 +8,32 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "engine/data/document_packing.h"
 #include "engine/data/token_dataset.h"
 
 namespace dstrain {
+
+/// A sample in a sequence.
+struct PlacedSample {
+  std::int64_t document = 0;  ///< of the file
+  std::int64_t begin = 0;     ///< in the sequence
+  std::int64_t size = 0;
+  struct Run {
+    std::int64_t begin = 0;
+    std::int64_t end = 0;
+  };
+  std::vector<Run> answers{};  ///< positions in the sequence whose targets are an answer's tokens
+
+  [[nodiscard]] std::int64_t num_answer_tokens() const {
+    std::int64_t tokens = 0;
+    for (const Run& run : answers) {
+      tokens += run.end - run.begin;
+    }
+    return tokens;
+  }
+};
 
 class Sequences {
  public:
@@ -33,6 +54,10 @@ class Sequences {
   virtual void read(std::int64_t index,
                     std::span<std::int32_t> inputs,
                     std::span<std::int32_t> targets) const = 0;
+  /// The samples of sequence `index`, in order; none where it is not made of samples.
+  [[nodiscard]] virtual std::vector<PlacedSample> samples(std::int64_t /*index*/) const {
+    return {};
+  }
   /// nullptr: the stream of tokens is cut.
   [[nodiscard]] virtual const DocumentPacking* packing() const { return nullptr; }
   /// What is worth a line at a run's start; empty: nothing.
@@ -55,12 +80,11 @@ std::unique_ptr<Sequences> pack_documents(std::unique_ptr<TokenFile> file,
                                           std::optional<std::int32_t> required_end);
 
 /// Samples of fine-tuning data: documents whose .idx says which of their tokens are trained. Only
-/// those are targets, and a sample's last token has the target kLastOfDocument. `pack`: kNone gives
-/// each a sequence for itself. Throws ConfigError where the pair holds no samples.
+/// those are targets, and a sample's last token has the target kLastOfDocument. `data`'s pack,
+/// long_samples, sample_kind and chosen_prompts say how; pack kNone gives each, or each pair, a
+/// sequence for itself. Throws ConfigError where the Megatron pair holds no samples of the kind.
 std::unique_ptr<Sequences> take_samples(std::unique_ptr<TokenFile> file,
                                         const std::string& prefix,
-                                        std::int64_t sequence_T,
-                                        DocumentPack pack,
-                                        LongSamples longer);
+                                        const DataConfig& data);
 
 }  // namespace dstrain

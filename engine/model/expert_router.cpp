@@ -154,8 +154,8 @@ void ExpertRouter::backward(const LayerContext& context,
                                        .d_weights_NK = d_weights(context),
                                        .counts_BE = counts_of_all(context, slot),
                                        .sequences = sequences_of_all(),
-                                       .balance_scale = balance_scale_ * context.gradient_scale,
-                                       .z_scale = z_scale_ * context.gradient_scale,
+                                       .balance_scale = balance_scale_ * context.token_scale,
+                                       .z_scale = z_scale_ * context.token_scale,
                                        .d_logits_NE = d_logits},
                                       context.compute);
   router_.backward(context, d_logits, x_NC, dx_NC, gradients);

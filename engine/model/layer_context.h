@@ -27,7 +27,7 @@ struct LayerContext : ExecContext {
   /// (LayerShape::cache_positions). Empty in training, where a forward computes a micro-batch.
   std::optional<Range> extension{};
   // Of the micro-batch whose backward computes, for layers that have losses of their own:
-  float gradient_scale = 0.0F;             ///< MicroBatch::gradient_scale
+  float token_scale = 0.0F;                ///< MicroBatch::token_scale
   Write losses_write = Write::kOverwrite;  ///< whether its losses are the step's first
 
   /// The rows of an activation that this forward computes: the first of the buffer's where it

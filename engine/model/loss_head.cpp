@@ -61,6 +61,10 @@ LossHead LossHead::declare(const LayerShape& shape,
                                                 LayerKind::kLogits});
   head.losses_ =
       blueprint.add_backward_buffer({"losses", {tokens}, DType::kF32, Lifetime::kScratch});
+  if (shape.weighs_targets) {
+    head.weights_ = blueprint.add_backward_buffer(
+        {"target_weights", {tokens}, DType::kF32, Lifetime::kScratch});
+  }
   head.d_norm_ = blueprint.add_backward_buffer(
       {"d_norm", {tokens, shape.model.hidden_size}, shape.compute, Lifetime::kScratch});
   head.loss_sum_ =
@@ -134,11 +138,7 @@ void LossHead::combine_losses(const LayerContext& context,
                                     context.compute);
 }
 
-void LossHead::evaluate(const LayerContext& context,
-                        int slot,
-                        ConstTensor targets_N,
-                        std::int64_t counted_samples,
-                        Write loss_write) const {
+void LossHead::compute_losses(const LayerContext& context, int slot, ConstTensor targets_N) const {
   const ConstTensor hidden = context.tensor_parallel.enter(
       norm_.output(context, slot), context.optional_buffer(gathered_), context.compute);
   const Tensor losses = context.buffer(losses_);
@@ -155,6 +155,15 @@ void LossHead::evaluate(const LayerContext& context,
                                         context.compute);
     }
   }
+}
+
+void LossHead::evaluate(const LayerContext& context,
+                        int slot,
+                        ConstTensor targets_N,
+                        std::int64_t counted_samples,
+                        Write loss_write) const {
+  compute_losses(context, slot, targets_N);
+  const Tensor losses = context.buffer(losses_);
   const std::int64_t chunk = tokens_ / sequence_chunks_;
   for (std::int64_t begin = 0; begin < tokens_; begin += chunk) {
     context.ops.sum(losses.flat(begin, begin + chunk / batch_ * counted_samples), loss_sum(context),
@@ -166,6 +175,7 @@ void LossHead::backward(const LayerContext& context,
                         int slot,
                         ConstTensor targets_N,
                         float gradient_scale,
+                        bool weighed,
                         Write loss_write,
                         Tensor d_residual,
                         const GradTarget& head_gradients,
@@ -181,11 +191,15 @@ void LossHead::backward(const LayerContext& context,
   const Tensor d_norm = context.buffer(d_norm_);
   const bool unit_rows = squares_.index >= 0;
   measure_rows(context);
-  const LogitGradient gradient{.scale = gradient_scale, .cap = logit_cap_};
   for (std::int64_t begin = 0; begin < tokens_; begin += chunk_tokens_) {
     const std::int64_t end = std::min(begin + chunk_tokens_, tokens_);
     const Tensor logits = context.buffer(logits_).rows(0, end - begin);
     const ConstTensor targets = targets_N.flat(begin, end);
+    const LogitGradient gradient{
+        .scale = gradient_scale,
+        .cap = logit_cap_,
+        .weights = weighed ? static_cast<const float*>(weights(context).flat(begin, end).data())
+                           : nullptr};
     compute_logits(context, hidden.rows(begin, end), logits);
     if (tensor.size() > 1) {
       combine_losses(context, logits, targets, losses.flat(begin, end));

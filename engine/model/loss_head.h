@@ -5,6 +5,10 @@
 // Where the head's rows count with length one, logits are divided by the lengths of the rows, and
 // so are their gradients; what is left along the rows of the weight's gradient is taken out of it.
 //
+// Where targets weigh by what they lose (target_weigher.h) there are two passes over the chunks:
+// one for the losses, and, once the weights are known, one that computes the logits again for the
+// gradients.
+//
 // Where the layers extend a cache there is no loss: what counts is the last of the tokens that a
 // forward computes, whose logits are asked for when they are needed.
 #pragma once
@@ -32,19 +36,28 @@ class LossHead {
   /// After a forward that extends a cache: f32 [V], the logits of what follows its last token,
   /// valid until the next call.
   [[nodiscard]] ConstTensor next_logits(const LayerContext& context) const;
-  /// Computes losses only: loss_sum = or += Σ losses of the first `counted_samples` sequences, at
-  /// least one.
+  /// Computes losses only, after forward. Valid until the slot's backward.
+  void compute_losses(const LayerContext& context, int slot, ConstTensor targets_N) const;
+  /// f32 [N], nats: of the last compute_losses, evaluate or backward.
+  [[nodiscard]] Tensor losses(const LayerContext& context) const { return context.buffer(losses_); }
+  /// f32 [N]: the place of the weights that backward takes with `weighed`.
+  [[nodiscard]] Tensor weights(const LayerContext& context) const {
+    return context.buffer(weights_);
+  }
+  /// The same, and loss_sum = or += Σ losses of the first `counted_samples` sequences, at least
+  /// one.
   void evaluate(const LayerContext& context,
                 int slot,
                 ConstTensor targets_N,
                 std::int64_t counted_samples,
                 Write loss_write) const;
   /// Computes losses and gradients: d_residual (overwritten), the head's own, and the tied table's.
-  /// Every token's loss counts `gradient_scale` times.
+  /// Every token's loss counts `gradient_scale` times; where `weighed`, times its weight too.
   void backward(const LayerContext& context,
                 int slot,
                 ConstTensor targets_N,
                 float gradient_scale,
+                bool weighed,
                 Write loss_write,
                 Tensor d_residual,
                 const GradTarget& head_gradients,
@@ -75,10 +88,11 @@ class LossHead {
   bool tied_ = false;
   float logit_cap_ = 0.0F;  // 0: none
   Norm norm_;
-  ParamRef weight_;   // [V, C]: own, or the embedding's
-  BufferRef logits_;  // scratch [chunk, V]; [1, V] where a cache is extended
-  BufferRef losses_;  // scratch [N]
-  BufferRef d_norm_;  // scratch [N, C]
+  ParamRef weight_;    // [V, C]: own, or the embedding's
+  BufferRef logits_;   // scratch [chunk, V]; [1, V] where a cache is extended
+  BufferRef losses_;   // scratch [N]
+  BufferRef weights_;  // scratch [N], where targets have weights
+  BufferRef d_norm_;   // scratch [N, C]
   BufferRef loss_sum_;
   BufferRef squares_;  // scratch [V]: of the rows' lengths, where they count with length one
   // Where the vocabulary is shared out, per chunk:

@@ -357,8 +357,14 @@ void TransformerStage::backward(const LayerContext& context,
       GradTarget gradients = gradients_of(head_units_.own);
       GradTarget of_table = table_gradients;
       for (const MicroBatch& micro_batch : together) {
-        head_.backward(context, micro_batch.slot, targets(context, micro_batch.slot),
-                       micro_batch.gradient_scale,
+        const ConstTensor own_targets = targets(context, micro_batch.slot);
+        const bool weighed = micro_batch.weigher != nullptr;
+        if (weighed) {
+          head_.compute_losses(context, micro_batch.slot, own_targets);
+          micro_batch.weigher->weigh(micro_batch.index, head_.losses(context),
+                                     head_.weights(context));
+        }
+        head_.backward(context, micro_batch.slot, own_targets, micro_batch.gradient_scale, weighed,
                        micro_batch.index == 0 ? Write::kOverwrite : Write::kAdd,
                        d_residual(micro_batch), gradients, of_table);
         gradients.write = Write::kAdd;
@@ -394,7 +400,7 @@ void TransformerStage::backward(const LayerContext& context,
                            .gradients = gradients.unit.data(),
                            .write = gradients.write};
         LayerContext own = context;
-        own.gradient_scale = micro_batch.gradient_scale;
+        own.token_scale = micro_batch.token_scale;
         own.losses_write = micro_batch.index == 0 ? Write::kOverwrite : Write::kAdd;
         enqueue_block(context, key, [&] {
           blocks_[i].backward(own, micro_batch.slot, d_residual(micro_batch), gradients);

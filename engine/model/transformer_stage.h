@@ -23,6 +23,7 @@
 #include "engine/model/layer_context.h"
 #include "engine/model/layer_shape.h"
 #include "engine/model/loss_head.h"
+#include "engine/model/target_weigher.h"
 #include "engine/parallel/data_parallel.h"
 #include "engine/parallel/visit_hooks.h"
 #include "engine/plan/unit_walk.h"
@@ -41,10 +42,14 @@ struct StageExtent {
 
 /// One micro-batch of one step.
 struct MicroBatch {
-  std::int64_t index = 0;    ///< 0, 1, … within the step
-  bool last = true;          ///< its gradients complete the step's
-  int slot = 0;              ///< which set of saved activations it uses
-  float gradient_scale = 1;  ///< 1 / tokens of the global batch, so that gradients are of the mean
+  std::int64_t index = 0;  ///< 0, 1, … within the step
+  bool last = true;        ///< its gradients complete the step's
+  int slot = 0;            ///< which set of saved activations it uses
+  /// The factor of the gradient of a target's loss: 1 / targets of the global batch, so that it is
+  /// that of their mean; or, with a weigher, 1 / what the batch is the mean of.
+  float gradient_scale = 1;
+  float token_scale = 1;  ///< 1 / tokens of the global batch, of losses that are a token's
+  TargetWeigher* weigher = nullptr;  ///< nullptr: all targets weigh alike
 };
 
 class TransformerStage {
@@ -109,6 +114,8 @@ class TransformerStage {
                 int slot,
                 std::int64_t counted_samples,
                 Write loss_write) const;
+  /// After evaluate: f32 [N], nats, of this rank's targets.
+  [[nodiscard]] Tensor losses(const LayerContext& context) const { return head_.losses(context); }
   /// f64, one element; of the last stage.
   [[nodiscard]] Tensor loss_sum(const LayerContext& context) const {
     return head_.loss_sum(context);

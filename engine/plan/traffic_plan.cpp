@@ -235,6 +235,16 @@ class StepTraffic {
   }
   /// Logits are made in chunks of tokens; each rank's columns of them add to the losses.
   void cross_head_backward() {
+    if (needs_.weighed_tokens > 0) {
+      compute_losses();
+      for (const GroupId group : {GroupId::kContextRing, GroupId::kContextHeads}) {
+        add(group, Op::kAllReduce, needs_.weighed_tokens, DType::kF32, Purpose::kMetric);
+      }
+    }
+    compute_losses();
+    sum();
+  }
+  void compute_losses() {
     enter();
     const std::vector<BufferDecl>& buffers = needs_.blueprint.buffers();
     const auto stats = std::find_if(buffers.begin(), buffers.end(), [](const BufferDecl& buffer) {
@@ -249,7 +259,6 @@ class StepTraffic {
       exchange(chunk, needs_.tokens / chunk);
       exchange(needs_.tokens % chunk, needs_.tokens % chunk > 0 ? 1 : 0);
     }
-    sum();
   }
 
   // Data parallelism (engine/parallel/zero0.cpp to zero3.cpp).

@@ -282,7 +282,9 @@ class Engine::StepChunks final : public Chunks {
         slots_(slots),
         data_parallel_(data_parallel),
         times_(times),
-        gradient_scale_(engine.objective_->gradient_scale(loss_scale, size)) {}
+        weigher_(*this),
+        gradient_scale_(static_cast<float>(engine.objective_->gradient_scale(loss_scale, size))),
+        token_scale_(static_cast<float>(engine.objective_->token_scale(loss_scale, size))) {}
 
   void forward(int chunk, int micro_batch, int together) override {
     const TransformerStage& stage = engine().stage_of(chunk);
@@ -311,12 +313,34 @@ class Engine::StepChunks final : public Chunks {
       together_.push_back({.index = k,
                            .last = is_last(k),
                            .slot = slots_.slot_of(chunk, k),
-                           .gradient_scale = gradient_scale_});
+                           .gradient_scale = gradient_scale_,
+                           .token_scale = token_scale_,
+                           .weigher = engine().objective_->weighing() ? &weigher_ : nullptr});
     }
     engine().stage_of(chunk).backward(engine().context_, data_parallel_, together_);
   }
 
  private:
+  class Weigher final : public TargetWeigher {
+   public:
+    explicit Weigher(StepChunks& step) : step_(step) {}
+    void weigh(std::int64_t micro_batch, ConstTensor losses, Tensor weights) override {
+      const TraceRange range("weigh", micro_batch);
+      const BatchPlan& batch = step_.plan().batch;
+      SequenceExchange& exchange = *step_.engine().sequence_exchange_;
+      step_.engine().objective_->weighing()->weigh(
+          {.use = BatchUse::kTraining,
+           .first_sample = batch.first_sample(step_.start_sample_, micro_batch),
+           .counted_samples = batch.micro_batch,
+           .nats_BT = exchange.fetch(losses)},
+          exchange.weights());
+      exchange.send(weights);
+    }
+
+   private:
+    StepChunks& step_;
+  };
+
   [[nodiscard]] bool is_last(int micro_batch) const {
     return micro_batch + 1 == size_.micro_batches;
   }
@@ -326,7 +350,9 @@ class Engine::StepChunks final : public Chunks {
   const ActivationSlots& slots_;
   DataParallel& data_parallel_;
   StepTimes& times_;
+  Weigher weigher_;
   float gradient_scale_;
+  float token_scale_;
   std::vector<int> slots_together_;   // of one pass
   std::vector<MicroBatch> together_;  // likewise
 };
@@ -350,6 +376,14 @@ class Engine::EvaluationChunks final : public Chunks {
       // Not every device can sum over nothing, so the caller leaves out that sum.
       stage.evaluate(engine().context_, data_parallel, kSlot,
                      std::max<std::int64_t>(counted_samples_, 1), Write::kOverwrite);
+      if (WeighingObjective* const objective = engine().objective_->weighing()) {
+        objective->weigh(
+            {.use = BatchUse::kEvaluation,
+             .first_sample = first_sample_,
+             .counted_samples = counted_samples_,
+             .nats_BT = engine().sequence_exchange_->fetch(stage.losses(engine().context_))},
+            {});
+      }
     }
   }
 
@@ -373,6 +407,9 @@ std::int64_t Engine::run_micro_batches(const LoadBatch& data,
   const StepSize size = size_of_step(start_sample, params);
   const Order order = order_of(size.micro_batches);
   take_sequences_of(size.sequence);
+  if (WeighingObjective* const weighing = objective_->weighing()) {
+    weighing->begin_step(start_sample, plan_.batch.samples_at(start_sample));
+  }
   StepChunks chunks(*this, data, start_sample, size, order.slots, params.loss_scale, data_parallel,
                     times);
   const auto run = [&](const std::vector<Action>& actions) {
@@ -446,9 +483,11 @@ EngineStep Engine::train_step(const LoadBatch& data,
     }
     fp8_->begin_step(context_.compute);
   }
+  const std::int64_t counted_here =
+      run_micro_batches(data, start_sample, params, *data_parallel_, result.times);
   const std::int64_t targets = objective_->targets(size_of_step(start_sample, params));
-  result.counted = targets_of_all_ranks(
-      run_micro_batches(data, start_sample, params, *data_parallel_, result.times), targets);
+  const bool weighs = objective_->weighing() != nullptr;
+  result.counted = weighs ? targets : targets_of_all_ranks(counted_here, targets);
   if (before_update) {
     before_update();
   }
@@ -459,7 +498,8 @@ EngineStep Engine::train_step(const LoadBatch& data,
   update_params.counted_share =
       static_cast<double>(std::max<std::int64_t>(result.counted, 1)) / static_cast<double>(targets);
   result.stats = data_parallel_->step(update_params);
-  result.local_loss_sum = local_loss_sum();
+  result.local_sums = take_sums();
+  result.local_loss_sum = weighs ? result.local_sums[0] : local_loss_sum();
   if (fp8_ != nullptr) {
     update_fp8_scales();
   }
@@ -474,8 +514,34 @@ Engine::Evaluation Engine::evaluate(const LoadBatch& data,
   take_sequences_of(plan_.batch.sequence);
   EvaluationChunks chunks(*this, data, first_sample, counted_samples);
   run_schedule(plan_.evaluation_actions, chunks, groups_[GroupId::kPipeline], context_.compute);
+  if (objective_->weighing() != nullptr) {
+    const ObjectiveSums sums = take_sums();
+    return {.local_loss_sum = sums[0],
+            .counted = static_cast<std::int64_t>(sums[1]),
+            .local_sums = sums};
+  }
   return {.local_loss_sum = counted_samples > 0 ? local_loss_sum() : 0.0,
-          .counted = chunks.counted()};
+          .counted = chunks.counted(),
+          .local_sums = {}};
+}
+
+void Engine::set_objective(std::unique_ptr<Objective> objective) {
+  objective_ = std::move(objective);
+  if (objective_->weighing() == nullptr) return;
+  check(plan_.shape.weighs_targets, "targets are to be weighed, which is not planned");
+  sequence_exchange_ = std::make_unique<SequenceExchange>(plan_, context_);
+}
+
+/// Ranks that share sequences know the losses of all their targets: the first counts.
+bool Engine::tells_losses() const {
+  return knows_losses(plan_.chunks.back().stage) && plan_.mesh.index(kContextAxes, plan_.rank) == 0;
+}
+
+ObjectiveSums Engine::take_sums() {
+  WeighingObjective* const weighing = objective_->weighing();
+  if (weighing == nullptr) return {};
+  const ObjectiveSums sums = weighing->take_sums();
+  return tells_losses() ? sums : ObjectiveSums{};
 }
 
 /// The last stage knows the losses. Its tensor-parallel ranks see the same ones: the first counts.

@@ -24,6 +24,7 @@
 #include "engine/runtime/input_copies.h"
 #include "engine/train/batch_upload.h"
 #include "engine/train/objective/objective.h"
+#include "engine/train/objective/sequence_exchange.h"
 #include "engine/train/rank_groups.h"
 #include "engine/train/routing_report.h"
 #include "engine/train/run_plan.h"
@@ -42,8 +43,9 @@ struct StepTimes {
 
 struct EngineStep {
   StepStats stats;
-  double local_loss_sum = 0.0;        ///< nats, summed over this rank's tokens
-  std::int64_t counted = 0;           ///< targets that count, of all ranks
+  double local_loss_sum = 0.0;        ///< over what counts on this rank: nats of its targets
+  std::int64_t counted = 0;           ///< targets that count, or groups of them, of all ranks
+  ObjectiveSums local_sums{};         ///< of a WeighingObjective, of what counts on this rank
   std::vector<LayerRouting> routing;  ///< of all ranks, by layer with experts
   StepTimes times;
 };
@@ -80,8 +82,9 @@ class Engine {
   /// The loss of the first `counted_samples` of one micro-batch that starts at `first_sample`. The
   /// others are computed too: a micro-batch has one shape, and the ranks stay in step.
   struct Evaluation {
-    double local_loss_sum = 0.0;  ///< nats
-    std::int64_t counted = 0;     ///< targets of which this rank has the losses
+    double local_loss_sum = 0.0;  ///< as EngineStep's
+    std::int64_t counted = 0;     ///< of what this rank has the losses of
+    ObjectiveSums local_sums{};   ///< as EngineStep's
   };
   Evaluation evaluate(const LoadBatch& data,
                       std::int64_t first_sample,
@@ -131,6 +134,12 @@ class Engine {
 
   [[nodiscard]] const RunPlan& plan() const { return plan_; }
   [[nodiscard]] const Objective& objective() const { return *objective_; }
+  /// Trains for another objective than the next token. A WeighingObjective needs a plan whose shape
+  /// weighs targets.
+  void set_objective(std::unique_ptr<Objective> objective);
+  /// Whether what a WeighingObjective finds on this rank counts: of several ranks that know the
+  /// same losses, that is one.
+  [[nodiscard]] bool tells_losses() const;
   [[nodiscard]] const Arena& arena() const { return arena_; }
   [[nodiscard]] const LayerContext& context() const { return context_; }
   /// The group of all ranks, for host memory.
@@ -203,6 +212,8 @@ class Engine {
   std::vector<LayerRouting> routing_of_all_ranks();
   /// The number of the step's `targets` that count.
   std::int64_t targets_of_all_ranks(std::int64_t counted_here, std::int64_t targets);
+  /// WeighingObjective::take_sums, of what counts on this rank.
+  ObjectiveSums take_sums();
   std::int64_t load_batch(const LoadBatch& data,
                           std::int64_t first_sample,
                           std::int64_t counted_samples,
@@ -217,6 +228,7 @@ class Engine {
   RunPlan plan_;
   int threads_;
   std::unique_ptr<Objective> objective_;
+  std::unique_ptr<SequenceExchange> sequence_exchange_;  // nullptr: targets weigh alike
   Backend backend_;
   std::unique_ptr<Rendezvous> device_rendezvous_;
   std::unique_ptr<DiskDevice> disk_;  // nullptr: no region lies on a disk

@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <iterator>
+#include <tuple>
 
+#include "engine/train/objective/preferences.h"
 #include "kernels/core/caller_stream.h"
 
 namespace dstrain {
@@ -17,19 +20,26 @@ SourceLoss loss_of_first(Engine& engine, const BatchLoader& data, std::int64_t s
                              std::span<std::int32_t> targets) {
     data.load(first_sample, inputs, targets);
   };
-  std::array<double, 2> sums{};  // nats, targets that count
+  std::array<double, 2 + std::tuple_size_v<ObjectiveSums>> sums{};  // nats, targets that count
   for (std::int64_t begin = 0; begin < samples; begin += samples_per_round) {
     const std::int64_t first = begin + batch.data_rank * batch.micro_batch;
     const Engine::Evaluation part = engine.evaluate(
         load, first, std::clamp<std::int64_t>(samples - first, 0, batch.micro_batch));
     sums[0] += part.local_loss_sum;
     sums[1] += static_cast<double>(part.counted);
+    for (std::size_t i = 0; i < part.local_sums.size(); ++i) {
+      sums[2 + i] += part.local_sums[i];
+    }
   }
   CallerStream host;
-  engine.world().all_reduce({sums.data(), DType::kF64, Shape{2}}, ReduceOp::kSum, Purpose::kMetric,
-                            host);
+  engine.world().all_reduce({sums.data(), DType::kF64, Shape{std::ssize(sums)}}, ReduceOp::kSum,
+                            Purpose::kMetric, host);
   const auto targets = static_cast<std::int64_t>(sums[1]);
-  return {.loss = engine.objective().mean_loss(sums[0], targets), .targets = targets};
+  ObjectiveSums of_objective{};
+  std::copy(sums.begin() + 2, sums.end(), of_objective.begin());
+  return {.loss = engine.objective().mean_loss(sums[0], targets),
+          .targets = targets,
+          .preferences = PreferenceObjective::metrics_of(of_objective)};
 }
 
 }  // namespace
@@ -42,13 +52,17 @@ SourceLoss whole_loss(Engine& engine, const BatchLoader& data) {
   return loss_of_first(engine, data, data.sequences_per_epoch());
 }
 
-double validation_loss(Engine& engine, const BatchLoader& data, std::int64_t batches) {
-  const BatchPlan& batch = engine.plan().batch;
+std::int64_t num_validation_samples(const BatchPlan& batch,
+                                    const BatchLoader& data,
+                                    std::int64_t batches) {
   const std::int64_t sequences = data.sequences_per_epoch();
   // Compared by division: the product may be more than 2^63.
-  const std::int64_t samples =
-      batches > sequences / batch.global_samples() ? sequences : batches * batch.global_samples();
-  return loss_of_first(engine, data, samples).loss;
+  return batches > sequences / batch.global_samples() ? sequences
+                                                      : batches * batch.global_samples();
+}
+
+SourceLoss validation_loss(Engine& engine, const BatchLoader& data, std::int64_t batches) {
+  return loss_of_first(engine, data, num_validation_samples(engine.plan().batch, data, batches));
 }
 
 }  // namespace dstrain

@@ -3,27 +3,35 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "engine/data/batch_loader.h"
 #include "engine/train/engine.h"
+#include "engine/train/step_metrics.h"
 
 namespace dstrain {
 
-/// The losses of the targets of some sequences.
+/// The losses of the targets of some sequences, or of the pairs in them.
 struct SourceLoss {
-  double loss = 0.0;  ///< nats per target, their mean
+  double loss = 0.0;  ///< nats per target, or the loss of preferences of a pair: their mean
   std::int64_t targets = 0;
+  std::optional<PreferenceMetrics> preferences{};  ///< where targets are pairs
 
   [[nodiscard]] double perplexity() const;
 };
 
+/// The samples of validation_loss().
+std::int64_t num_validation_samples(const BatchPlan& batch,
+                                    const BatchLoader& data,
+                                    std::int64_t batches);
+
 /// Collective. Of each sequence of the data once.
 SourceLoss whole_loss(Engine& engine, const BatchLoader& data);
 
-/// Collective. Returns nats per token over the first `batches` times train_batch_size samples (as
+/// Collective. Returns the loss over the first `batches` times train_batch_size samples (as
 /// Megatron's eval-iters), or over each sequence of the data once where that is fewer. Which
 /// samples these are depends on neither layout nor micro-batch: of a last micro-batch that reaches
 /// past them, only the samples before the end count.
-double validation_loss(Engine& engine, const BatchLoader& data, std::int64_t batches);
+SourceLoss validation_loss(Engine& engine, const BatchLoader& data, std::int64_t batches);
 
 }  // namespace dstrain

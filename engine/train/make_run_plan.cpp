@@ -358,6 +358,7 @@ RunPlan make_run_plan(const Config& config,
       .seed = config.training.seed,
       .frozen = config.training.freeze,
       .adapters = adapters_of(config),
+      .weighs_targets = config.preferences.enabled(),
       .together = goes_block_by_block(config)};
   Blueprint blueprint;
   std::vector<ChunkPlan> chunks = plan_chunks(config, shape, pipeline_rank, blueprint);
@@ -373,6 +374,11 @@ RunPlan make_run_plan(const Config& config,
   blueprint.end_chunks();
   const BufferRef norm_total =
       blueprint.add_buffer({"gradient_norm", {1}, DType::kF64, Lifetime::kScratch});
+  BufferRef sequence_losses;
+  if (shape.weighs_targets && context.ranks() > 1) {
+    sequence_losses = blueprint.add_buffer(
+        {"sequence_losses", {batch.micro_batch, batch.sequence}, DType::kF32, Lifetime::kScratch});
+  }
   const BufferRef bit_sums =
       blueprint.add_buffer({"bit_sums", {RunPlan::kBitSums * 4}, DType::kI32, Lifetime::kScratch});
 
@@ -490,6 +496,7 @@ RunPlan make_run_plan(const Config& config,
               .smaller_steps = std::move(smaller_steps),
               .norm_total = norm_total,
               .bit_sums = bit_sums,
+              .sequence_losses = sequence_losses,
               .replica_gradients = replica_gradients,
               .compression = compression_buffers,
               .fp8_amax = fp8_amax,

@@ -88,7 +88,9 @@ TrafficPlan plan_traffic(const RunPlan& plan, GradientTravel travel) {
        .scaled_tensors = static_cast<std::int64_t>(plan.fp8 ? scaled_tensors(plan).size() : 0),
        .routing_doubles = RoutingReport(plan.model, false).size(),
        .report_doubles = kRankReportNumbers,
-       .counts_targets = plan.batch.documents.ignores_targets()});
+       .counts_targets = plan.batch.documents.ignores_targets() && !plan.shape.weighs_targets,
+       .weighed_tokens =
+           plan.shape.weighs_targets ? plan.batch.micro_batch * plan.batch.sequence : 0});
 }
 
 }  // namespace dstrain

@@ -10,7 +10,8 @@ namespace {
 
 constexpr auto kFields = static_cast<std::size_t>(kRankReportNumbers);
 using Fields = std::array<double, kFields>;
-constexpr std::size_t kFirstWait = kFields - kWaitsFor;
+constexpr std::size_t kFirstSum = kFields - std::tuple_size_v<ObjectiveSums>;
+constexpr std::size_t kFirstWait = kFirstSum - kWaitsFor;
 // Two answers in one number.
 constexpr int kSaveHasEnded = 1;
 constexpr int kTraceAsked = 2;
@@ -45,6 +46,7 @@ Fields to_fields(const RankReport& report) {
                    static_cast<double>(report.time.slow_peer),
                    report.time.slow_peer_seconds};
   std::copy(report.time.waits.begin(), report.time.waits.end(), fields.begin() + kFirstWait);
+  std::copy(report.sums.begin(), report.sums.end(), fields.begin() + kFirstSum);
   return fields;
 }
 
@@ -68,6 +70,7 @@ RankReport from_fields(const double* fields) {
                              .slow_peer_seconds = fields[22]},
                     .device = std::nullopt};
   std::copy_n(fields + kFirstWait, kWaitsFor, report.time.waits.begin());
+  std::copy_n(fields + kFirstSum, report.sums.size(), report.sums.begin());
   if (fields[8] > 0.0) {
     report.device = DeviceReadings{.used_bytes = bytes(9),
                                    .peak_bytes = bytes(10),

@@ -153,6 +153,8 @@ struct RunPlan {
   std::vector<StepOrder> smaller_steps;
   BufferRef norm_total;              ///< f64 scratch of the gradient norm
   BufferRef bit_sums;                ///< i32 scratch of replica checks: kBitSums of four each
+  BufferRef sequence_losses;         ///< f32 [B, T] scratch, where ranks that share sequences weigh
+                                     ///< their targets
   BufferRef replica_gradients;       ///< scratch; none without tensor parallelism
   CompressionBuffers compression{};  ///< where gradients are compressed
   BufferRef fp8_amax;                ///< of the blueprint's scaled tensors; none without fp8

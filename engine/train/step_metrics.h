@@ -38,14 +38,23 @@ struct PhaseSeconds {
   std::optional<double> communication;
 };
 
+/// Of the pairs of a step or of an evaluation.
+struct PreferenceMetrics {
+  double chosen_reward = 0.0;    ///< β log r of the answer, their mean (preference_config.h)
+  double rejected_reward = 0.0;  ///< likewise
+  double accuracy = 0.0;         ///< the share in which the chosen one's is higher
+};
+
 struct StepMetrics {
   std::int64_t step = 0;             ///< optimizer steps done
   std::int64_t batch_size = 0;       ///< sequences of the step
   std::int64_t sequence_length = 0;  ///< their tokens
   std::int64_t tokens = 0;           ///< seen since step 0
   std::int64_t samples = 0;          ///< sequences seen since step 0
-  double loss = 0.0;                 ///< mean over the step's tokens, nats
+  double loss = 0.0;                 ///< mean over the step's tokens, nats; or over its pairs
+  std::optional<PreferenceMetrics> preferences{};  ///< none: the next token alone is trained
   std::optional<double> validation_loss;
+  std::optional<PreferenceMetrics> validation_preferences{};
   double learning_rate = 0.0;
   double grad_norm = 0.0;
   double loss_scale = 1.0;

@@ -86,6 +86,16 @@ std::vector<WaitFor> waits_by_group(const WaitClock& clock, const std::vector<Gr
   return waits;
 }
 
+std::string text_of(const SourceLoss& loss) {
+  if (const auto& preferences = loss.preferences) {
+    return fmt::format("loss {:.4f} a pair, accuracy {:.3f}, rewards {:.4f} and {:.4f}, over {}",
+                       loss.loss, preferences->accuracy, preferences->chosen_reward,
+                       preferences->rejected_reward, counted(loss.targets, "pair"));
+  }
+  return fmt::format("loss {:.4f} nats per token, perplexity {:.3f}, over {} tokens", loss.loss,
+                     loss.perplexity(), grouped(loss.targets));
+}
+
 /// Assumes that all ranks' devices are alike. Data sheets give 16-bit products.
 double peak_flops(const Config& config, Engine& engine) {
   const std::optional<Accelerator> one = accelerator_of_model(engine.device().model());
@@ -140,6 +150,23 @@ Trainer::Trainer(const LoadedConfig& loaded,
   const TokenizerMismatch mismatch =
       options.allow_tokenizer_mismatch ? TokenizerMismatch::kWarn : TokenizerMismatch::kRefuse;
   const bool trains = options.goal == RunGoal::kTrain;
+  bool has_first_weights = false;
+  const auto take_first_weights = [&] {
+    agree_on_tokenizer(config_, mismatch, engine_.world());
+    if (!config_.initial_weights.empty()) {
+      start_from_weights(config_, engine_);
+    } else {
+      engine_.draw_parameters();
+      engine_.refresh_parameters();
+    }
+    has_first_weights = true;
+  };
+  if (config_.preferences.enabled()) {
+    preferences_.emplace(config_, engine_, train_data_,
+                         validation_data_ ? &*validation_data_ : nullptr);
+    preferences_->find_reference(options.goal, take_first_weights);
+    preferences_->set_objective();
+  }
   const auto from = resume_run(loaded, engine_, checkpoints_, mismatch, options.goal);
   if (trains && from && is_done(config_, from->training)) {
     if (is_rank0_) {
@@ -151,14 +178,8 @@ Trainer::Trainer(const LoadedConfig& loaded,
   }
   if (from) {
     take_up(from->training);
-  } else {
-    agree_on_tokenizer(config_, mismatch, engine_.world());
-    if (!config_.initial_weights.empty()) {
-      start_from_weights(config_, engine_);
-    } else {
-      engine_.draw_parameters();
-      engine_.refresh_parameters();
-    }
+  } else if (!has_first_weights) {
+    take_first_weights();
   }
   if (!trains) {
     add_observers();
@@ -245,12 +266,15 @@ void Trainer::remember_tokenizer(const std::optional<ResumedFrom>& from) {
 
 TrainResult Trainer::evaluate_alone() {
   const ObservedPhase phase(observers_, RunPhase::kEvaluating);
-  const double loss =
+  const SourceLoss found =
       validation_loss(engine_, validation_data_.value(), config_.training.eval_batches);
   if (is_rank0_) {
     const bool is_untrained = state_.step == 0 && config_.initial_weights.empty();
-    spdlog::info("evaluated at step {}{}, validation loss {:.4f} nats per token", state_.step,
-                 is_untrained ? ", with untrained weights" : "", loss);
+    spdlog::info("evaluated at step {}{}, validation loss {:.4f} {}", state_.step,
+                 is_untrained ? ", with untrained weights" : "", found.loss,
+                 found.preferences
+                     ? fmt::format("a pair, accuracy {:.3f}", found.preferences->accuracy)
+                     : "nats per token");
   }
   return {.step = state_.step};
 }
@@ -258,24 +282,36 @@ TrainResult Trainer::evaluate_alone() {
 TrainResult Trainer::evaluate_sources() {
   const ObservedPhase phase(observers_, RunPhase::kEvaluating);
   SourceLoss all;
+  PreferenceMetrics mean;
+  int source_index = 0;
   for (const DataSource& source : config_.data.validation) {
     const BatchLoader loader(config_.data, {source}, config_.model.vocab_size,
                              config_.training.seed);
+    if (preferences_) preferences_->set_objective_of_source(loader, source_index++);
     const SourceLoss one = whole_loss(engine_, loader);
     all.loss += one.loss * static_cast<double>(one.targets);
     all.targets += one.targets;
+    if (one.preferences) {
+      const auto pairs = static_cast<double>(one.targets);
+      mean.chosen_reward += pairs * one.preferences->chosen_reward;
+      mean.rejected_reward += pairs * one.preferences->rejected_reward;
+      mean.accuracy += pairs * one.preferences->accuracy;
+    }
     if (is_rank0_) {
-      spdlog::info("{}: loss {:.4f} nats per token, perplexity {:.3f}, over {} tokens",
-                   source.prefix, one.loss, one.perplexity(), grouped(one.targets));
+      spdlog::info("{}: {}", source.prefix, text_of(one));
     }
   }
-  all.loss /= static_cast<double>(std::max<std::int64_t>(all.targets, 1));
+  const auto targets = static_cast<double>(std::max<std::int64_t>(all.targets, 1));
+  all.loss /= targets;
+  if (preferences_) {
+    all.preferences = PreferenceMetrics{.chosen_reward = mean.chosen_reward / targets,
+                                        .rejected_reward = mean.rejected_reward / targets,
+                                        .accuracy = mean.accuracy / targets};
+  }
   if (is_rank0_) {
     const bool is_untrained = state_.step == 0 && config_.initial_weights.empty();
-    spdlog::info(
-        "evaluated at step {}{}: loss {:.4f} nats per token, perplexity {:.3f}, over {} tokens",
-        state_.step, is_untrained ? ", with untrained weights" : "", all.loss, all.perplexity(),
-        grouped(all.targets));
+    spdlog::info("evaluated at step {}{}: {}", state_.step,
+                 is_untrained ? ", with untrained weights" : "", text_of(all));
   }
   return {.step = state_.step};
 }
@@ -376,6 +412,7 @@ StepMetrics Trainer::train_one() {
           .tokens = tokens_,
           .samples = state_.consumed_samples,
           .loss = agreement.loss,
+          .preferences = PreferenceObjective::metrics_of(agreement.sums),
           .validation_loss = {},
           .learning_rate = outcome.params.learning_rate,
           .grad_norm = step.stats.grad_norm,
@@ -448,9 +485,11 @@ void Trainer::evaluate_if_due(StepMetrics& metrics) {
     const ObservedPhase phase(observers_, RunPhase::kEvaluating);
     const TraceRange range("evaluate", state_.step);
     const auto start = std::chrono::steady_clock::now();
-    last_validation_loss_ =
+    const SourceLoss found =
         validation_loss(engine_, *validation_data_, config_.training.eval_batches);
-    metrics.validation_loss = last_validation_loss_;
+    last_validation_loss_ = found.loss;
+    metrics.validation_loss = found.loss;
+    metrics.validation_preferences = found.preferences;
     metrics.evaluation_seconds =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     static_cast<void>(memory_.look());
@@ -474,6 +513,7 @@ void Trainer::tell_end() const {
   const EndOfRun end{.step = state_.step,
                      .signal = signal_,
                      .validation_loss = last_validation_loss_,
+                     .by_pairs = preferences_.has_value(),
                      .memory = policy_->agree().memory,
                      .epochs = train_data_.epochs(state_.consumed_samples),
                      .saved_step = saves_->saved_step(),

@@ -15,6 +15,7 @@
 #include "engine/train/engine.h"
 #include "engine/train/memory_watch.h"
 #include "engine/train/observers/run_observer.h"
+#include "engine/train/preference_training.h"
 #include "engine/train/replica_watch.h"
 #include "engine/train/resume.h"
 #include "engine/train/run_saves.h"
@@ -83,6 +84,7 @@ class Trainer {
   BatchLoader train_data_;
   LoadBatch load_train_;
   std::optional<BatchLoader> validation_data_;
+  std::optional<PreferenceTraining> preferences_;  ///< none: the next token alone is trained
   CheckpointStore checkpoints_;
   TrainingState state_;
   std::unique_ptr<StepPolicy> policy_;

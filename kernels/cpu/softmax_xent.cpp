@@ -129,8 +129,8 @@ void to_gradient(const TypedLoops<T>& loops,
     std::fill(row, row + rows.columns, T{});
     return;
   }
-  loops.cross_entropy_gradient(row, rows.real, rows.target_column(n), logsumexp, gradient.scale,
-                               gradient.cap);
+  loops.cross_entropy_gradient(row, rows.real, rows.target_column(n), logsumexp,
+                               gradient.scale_of(n), gradient.cap);
   std::fill(row + rows.real, row + rows.columns, T{});
 }
 

@@ -149,7 +149,8 @@ TEST_CASE("ignored targets have no loss, no gradient and no part in the count", 
   }
 }
 
-TEST_CASE("a soft cap bends logits, and gradients go back through it", "[ops][loss]") {
+TEST_CASE("gradients go back through a soft cap, and weigh what their token does", "[ops][loss]") {
+  const Values weights = {1.0, -0.5, 0.0, 3.0, 0.125};
   constexpr float kCap = 3.0F;
   constexpr double kScale = 0.25;
   constexpr std::int64_t kTokens = 5;
@@ -184,7 +185,8 @@ TEST_CASE("a soft cap bends logits, and gradients go back through it", "[ops][lo
           return cross_entropy(moved, target);
         };
         const double ratio = std::clamp(row[v] / cap, -1.0 + 1e-9, 1.0 - 1e-9);
-        gradient.push_back(kScale * finite_difference(loss_at, {cap * std::atanh(ratio)})[0]);
+        gradient.push_back(kScale * weights[static_cast<std::size_t>(n)] *
+                           finite_difference(loss_at, {cap * std::atanh(ratio)})[0]);
       }
     }
     const auto run = [&](Lab& lab, std::int64_t slices) -> std::vector<Values> {
@@ -193,7 +195,10 @@ TEST_CASE("a soft cap bends logits, and gradients go back through it", "[ops][lo
       const Tensor stats = lab.unset(DType::kF32, {slices, kTokens, 3});
       const Tensor logsumexp = lab.unset(DType::kF32, {kTokens});
       const Tensor losses_out = lab.unset(DType::kF32, {kTokens});
-      const LogitGradient bent{.scale = static_cast<float>(kScale), .cap = kCap};
+      const Tensor of_tokens = lab.put(weights, DType::kF32, {kTokens});
+      const LogitGradient bent{.scale = static_cast<float>(kScale),
+                               .cap = kCap,
+                               .weights = static_cast<const float*>(of_tokens.data())};
       std::vector<Tensor> parts;
       Values capped_out(logits.size());
       Values gradient_out(logits.size());

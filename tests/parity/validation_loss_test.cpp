@@ -27,7 +27,7 @@ double loss_of(const RunFolder& folder, const Layout& layout, std::int64_t batch
   const std::vector<double> by_rank = thread_world(layout.ranks, [&](Rendezvous& rank) {
     Engine engine(make_run_plan(loaded.config, rank.world_size(), rank.world_rank()), rank,
                   make_cpu_backend(1), 1);
-    return validation_loss(engine, validation_data(loaded.config), batches);
+    return validation_loss(engine, validation_data(loaded.config), batches).loss;
   });
   for (const double loss : by_rank) {
     CHECK(loss == by_rank.front());  // all ranks know it

@@ -2,6 +2,7 @@
 // counts has the same weight, whatever rank it is on.
 #pragma once
 
+#include "engine/train/objective/gradient_scales.h"
 #include "engine/train/objective/objective.h"
 #include "engine/train/run_plan.h"
 
@@ -9,16 +10,21 @@ namespace dstrain {
 
 class NextTokenObjective final : public Objective {
  public:
-  explicit NextTokenObjective(const RunPlan& plan);
+  explicit NextTokenObjective(const RunPlan& plan) : scales_(plan) {}
 
-  [[nodiscard]] float gradient_scale(double loss_scale, const StepSize& step) const override;
-  [[nodiscard]] std::int64_t targets(const StepSize& step) const override;
+  [[nodiscard]] double gradient_scale(double loss_scale, const StepSize& step) const override {
+    return scales_.of_mean(loss_scale, targets(step));
+  }
+  [[nodiscard]] double token_scale(double loss_scale, const StepSize& step) const override {
+    return gradient_scale(loss_scale, step);
+  }
+  [[nodiscard]] std::int64_t targets(const StepSize& step) const override {
+    return scales_.tokens(step);
+  }
   [[nodiscard]] double mean_loss(double loss_sum, std::int64_t counted) const override;
 
  private:
-  std::int64_t at_once_;         ///< samples of one micro-batch of each rank
-  std::int64_t gradient_ranks_;  ///< among which gradients are summed
-  double before_sum_;            ///< GradientAveraging::before_sum
+  GradientScales scales_;
 };
 
 }  // namespace dstrain

@@ -3,7 +3,11 @@
 // neither the engine nor the loop knows what a target is.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <span>
+
+#include "engine/train/batch_upload.h"
 
 namespace dstrain {
 
@@ -12,6 +16,8 @@ struct StepSize {
   std::int64_t micro_batches = 1;  ///< of a rank
   std::int64_t sequence = 1;       ///< tokens of a sequence
 };
+
+class WeighingObjective;
 
 class Objective {
  public:
@@ -23,11 +29,42 @@ class Objective {
   /// The factor by which the gradient of each target's loss is multiplied on this rank, so that the
   /// sum over its micro-batches, and then over the ranks with GradientAveraging's factors, is the
   /// gradient of `loss_scale` times the mean over all of the step's targets.
-  [[nodiscard]] virtual float gradient_scale(double loss_scale, const StepSize& step) const = 0;
+  [[nodiscard]] virtual double gradient_scale(double loss_scale, const StepSize& step) const = 0;
+  /// The same for losses that every token of the step has, whether its target counts or not.
+  [[nodiscard]] virtual double token_scale(double loss_scale, const StepSize& step) const = 0;
   /// The number of targets of a step, on all ranks, whether they count or not.
   [[nodiscard]] virtual std::int64_t targets(const StepSize& step) const = 0;
-  /// Nats per target that counts, from their sum and their number over all ranks.
+  /// The mean over what counts, from the sum and the number over all ranks.
   [[nodiscard]] virtual double mean_loss(double loss_sum, std::int64_t counted) const = 0;
+  /// nullptr: every target that counts has the same weight, and its loss is what is minimised.
+  virtual WeighingObjective* weighing() { return nullptr; }
+};
+
+/// The losses of the targets of some sequences.
+struct SequenceLosses {
+  BatchUse use = BatchUse::kTraining;
+  std::int64_t first_sample = 0;
+  std::int64_t counted_samples = 0;  ///< the first so many sequences count
+  std::span<const float> nats_BT{};  ///< 0 where no target counts
+};
+
+/// What an objective adds up: first that which is minimised, then the number of groups, then what
+/// else it counts.
+using ObjectiveSums = std::array<double, 5>;
+
+/// An objective that is a function of the losses of several targets: of the pairs of a step, or of
+/// other groups, each within one sequence.
+class WeighingObjective : public Objective {
+ public:
+  WeighingObjective* weighing() override { return this; }
+
+  /// The samples from `start_sample` on are the step's, those of all ranks. Forgets sums.
+  virtual void begin_step(std::int64_t start_sample, std::int64_t samples) = 0;
+  /// Adds what is minimised of these sequences to the sums. `weights_BT`: set to its derivative by
+  /// each target's loss; or empty.
+  virtual void weigh(const SequenceLosses& losses, std::span<float> weights_BT) = 0;
+  /// What has been added up since the last call.
+  virtual ObjectiveSums take_sums() = 0;
 };
 
 }  // namespace dstrain

@@ -15,9 +15,9 @@ EndReport::EndReport(std::filesystem::path folder, std::vector<DataSource> sourc
 
 void EndReport::on_end(const EndOfRun& end) {
   spdlog::info("{} at step {}{}", end.signal != 0 ? "stopped" : "finished", end.step,
-               end.validation_loss
-                   ? fmt::format(", validation loss {:.4f} nats per token", *end.validation_loss)
-                   : "");
+               end.validation_loss ? fmt::format(", validation loss {:.4f}{}", *end.validation_loss,
+                                                 end.by_pairs ? "" : " nats per token")
+                                   : "");
   spdlog::info("data        {}", epochs_text(sources_, end.epochs));
   spdlog::info("memory      {}", memory_text(end.memory));
   if (end.failed_saves > 0) {

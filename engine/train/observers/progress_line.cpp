@@ -85,6 +85,11 @@ void ProgressLine::on_step(const StepMetrics& metrics, bool /*is_last*/) {
     if (evaluated) {
       line += fmt::format("  validation {:.4f}", *metrics.validation_loss);
     }
+    if (metrics.preferences) {
+      line +=
+          fmt::format("  accuracy {:.2f}  margin {:.3f}", metrics.preferences->accuracy,
+                      metrics.preferences->chosen_reward - metrics.preferences->rejected_reward);
+    }
     line += fmt::format("  lr {:.2e}  grad norm {:.3f}  {:.0f} tokens/s  {} left",
                         metrics.learning_rate, metrics.grad_norm, metrics.tokens_per_second,
                         clock_text(seconds_left(metrics.step)));

@@ -18,6 +18,7 @@ struct EndOfRun {
   std::int64_t step = 0;
   int signal = 0;                         ///< that stopped it; 0: all steps were done
   std::optional<double> validation_loss;  ///< the last there was
+  bool by_pairs = false;                  ///< it is of preferences, not of the next token
   std::vector<RankMemory> memory;         ///< by rank; on rank 0
   std::vector<double> epochs;             ///< how often each source of data.train was gone through
   std::int64_t saved_step = 0;

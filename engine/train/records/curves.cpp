@@ -14,6 +14,10 @@ Value dropped_share(const StepMetrics& m) {
   return dropped ? Value(dropped->share) : std::nullopt;
 }
 
+Value of_pairs(const std::optional<PreferenceMetrics>& metrics, double PreferenceMetrics::*member) {
+  return metrics ? Value((*metrics).*member) : std::nullopt;
+}
+
 Value bytes(const StepMetrics& m, std::int64_t RankMemory::*member) {
   const RankMemory* const memory = fullest(m);
   return memory == nullptr ? std::nullopt : Value(static_cast<double>(memory->*member));
@@ -26,6 +30,12 @@ const std::vector<Curve>& curves() {
   static const std::vector<Curve> all = {
       {"train/loss", "mean over the step's tokens, nats",
        [](const M& m) -> Value { return m.loss; }},
+      {"train/chosen_reward", "of the step's chosen answers, their mean",
+       [](const M& m) { return of_pairs(m.preferences, &PreferenceMetrics::chosen_reward); }},
+      {"train/rejected_reward", "of the step's rejected answers, their mean",
+       [](const M& m) { return of_pairs(m.preferences, &PreferenceMetrics::rejected_reward); }},
+      {"train/preference_accuracy", "share of pairs whose chosen answer has the higher reward",
+       [](const M& m) { return of_pairs(m.preferences, &PreferenceMetrics::accuracy); }},
       {"train/learning_rate", "of the step", [](const M& m) -> Value { return m.learning_rate; }},
       {"train/grad_norm", "L2 norm of all gradients, before clipping",
        [](const M& m) -> Value { return m.grad_norm; }},
@@ -41,6 +51,8 @@ const std::vector<Curve>& curves() {
        [](const M& m) -> Value { return static_cast<double>(m.sequence_length); }},
       {"eval/loss", "validation loss, nats per token",
        [](const M& m) -> Value { return m.validation_loss; }},
+      {"eval/preference_accuracy", "share of pairs whose chosen answer has the higher reward",
+       [](const M& m) { return of_pairs(m.validation_preferences, &PreferenceMetrics::accuracy); }},
       {"speed/tokens_per_second", "of all ranks",
        [](const M& m) -> Value { return m.tokens_per_second; }},
       {"speed/model_flops_per_second", "of all ranks",

@@ -52,6 +52,12 @@ Json split_of(const TimeSplit& split) {
 }
 
 /// How evenly experts are chosen: of a step, or of one of its layers.
+void add_preferences(Json& of, const std::string& prefix, const PreferenceMetrics& metrics) {
+  of[prefix + "chosen_reward"] = metrics.chosen_reward;
+  of[prefix + "rejected_reward"] = metrics.rejected_reward;
+  of[prefix + "preference_accuracy"] = metrics.accuracy;
+}
+
 void add_routing(Json& of,
                  const std::optional<double>& balance_loss,
                  const std::optional<double>& z_loss,
@@ -181,8 +187,12 @@ std::string metrics_line(const StepMetrics& metrics, std::chrono::system_clock::
   line["sequence_length"] = metrics.sequence_length;
   line["tokens"] = metrics.tokens;
   line["loss"] = metrics.loss;
+  if (metrics.preferences) add_preferences(line, "", *metrics.preferences);
   if (metrics.validation_loss) {
     line["validation_loss"] = *metrics.validation_loss;
+  }
+  if (metrics.validation_preferences) {
+    add_preferences(line, "validation_", *metrics.validation_preferences);
   }
   line["lr"] = metrics.learning_rate;
   line["grad_norm"] = metrics.grad_norm;

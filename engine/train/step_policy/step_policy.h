@@ -16,6 +16,7 @@ namespace dstrain {
 /// The result of what all ranks have reported.
 struct Agreement {
   double loss = 0.0;            ///< mean over the step's counted targets, nats
+  ObjectiveSums sums{};         ///< of all ranks
   int signal = 0;               ///< that asks some rank to stop; 0: none
   bool save_has_ended = false;  ///< the one under way, on every rank
   bool trace_asked = false;     ///< somebody wants one of the steps to come

@@ -61,6 +61,7 @@ Agreement SynchronousSteps::agree(const EngineStep& step) {
   const TraceRange range("report");
   RankReport mine = facts_.report();
   mine.loss_sum = step.local_loss_sum;
+  mine.sums = step.local_sums;
   mine.time.data = step.times.data;
   CallerStream host;
   Agreement agreement;
@@ -68,6 +69,9 @@ Agreement SynchronousSteps::agree(const EngineStep& step) {
   double loss_sum = 0.0;
   for (const RankReport& report : gather_reports(mine, engine_.world(), host)) {
     loss_sum += report.loss_sum;
+    for (std::size_t i = 0; i < agreement.sums.size(); ++i) {
+      agreement.sums[i] += report.sums[i];
+    }
     agreement.signal = std::max(agreement.signal, report.signal);
     agreement.save_has_ended = agreement.save_has_ended && report.save_has_ended;
     agreement.trace_asked = agreement.trace_asked || report.trace_asked;

@@ -76,11 +76,12 @@ __device__ void to_gradient(T* row,
                             std::int64_t columns,
                             std::int64_t target,
                             float logsumexp,
-                            const LogitGradient& gradient) {
+                            float scale,
+                            float cap) {
   const auto slope = [&](std::int64_t c, float logit) {
     const float p = fast_exp(logit - logsumexp);
-    const float bend = gradient.cap > 0.0F ? soft_cap_slope(logit, gradient.cap) : 1.0F;
-    return c >= real ? 0.0F : (c == target ? p - 1.0F : p) * (bend * gradient.scale);
+    const float bend = cap > 0.0F ? soft_cap_slope(logit, cap) : 1.0F;
+    return c >= real ? 0.0F : (c == target ? p - 1.0F : p) * (bend * scale);
   };
   const std::int64_t whole = columns / kWidth * kWidth;
   for (std::int64_t c = threadIdx.x * kWidth; c < whole; c += blockDim.x * kWidth) {
@@ -135,7 +136,7 @@ __global__ void cross_entropy_kernel(LogitRows<T> rows, Wanted<T> wanted, FaultP
   }
   if (wanted.to_gradient) {
     to_gradient<kWidth>(row, ignored ? 0 : rows.real, rows.columns, target, logsumexp,
-                        wanted.gradient);
+                        wanted.gradient.scale_of(n), wanted.gradient.cap);
   }
 }
 

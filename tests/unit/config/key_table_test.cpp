@@ -48,6 +48,7 @@ const std::string kMuon = R"(optimizer={"type": "Muon"})";
 const std::string kOneBitLamb = R"(optimizer={"type": "OneBitLamb"})";
 const std::string kZeroOneAdam = R"(optimizer={"type": "ZeroOneAdam"})";
 const std::string kAdapters = "peft.target_modules=\"all-linear\"";
+const std::string kRobust = "preferences.loss_type=robust";
 const std::string kTopK = "gradient_compression.kind=top_k";
 const std::string kBf16 = "bf16.enabled=true";
 const std::string kCurriculum = "curriculum_learning.enabled=true";
@@ -339,6 +340,9 @@ const std::map<std::string, Flip>& flips() {
       {"peft.r", {"4", {kAdapters}}},
       {"peft.lora_alpha", {"32", {kAdapters}}},
       {"peft.use_rslora", {"true", {kAdapters}}},
+      {"preferences.loss_type", {"ipo"}},
+      {"preferences.beta", {"0.5", {kRobust}}},
+      {"preferences.label_smoothing", {"0.25", {kRobust}}},
       {"training.freeze", {"[\"embedding.*\"]"}},
       {"training.cuda_graphs", {"true"}},
       {"training.output_dir", {"elsewhere"}},

@@ -143,6 +143,40 @@ TEST_CASE("documents that are as long as a sequence, or a token more or less", "
   check_packing({1}, 100);
 }
 
+TEST_CASE("pairs of documents share a sequence, and are cut alike", "[data][packing]") {
+  using Longer = PackingRules::Longer;
+  using Sizes = std::vector<Lengths>;
+  const ScratchFolder folder;
+  const auto sizes_of = [&](const Lengths& lengths, const PackingRules& rules) {
+    const DocumentPacking packing(index_of(folder, lengths), 10, rules);
+    const auto documents = index_of(folder, lengths);
+    Sizes sizes;
+    for (std::int64_t index = 0; index < packing.num_sequences(); ++index) {
+      sizes.emplace_back();
+      const auto pieces = packing.pieces(index);
+      for (std::size_t i = 0; i < pieces.size(); ++i) {
+        sizes.back().push_back(pieces[i].size);
+        const std::int64_t document = documents->document_of(pieces[i].begin);
+        CHECK(document % 2 == static_cast<std::int64_t>(i % 2));
+        CHECK(pieces[i].begin == documents->first_token(document));
+      }
+    }
+    std::sort(sizes.begin(), sizes.end());
+    return sizes;
+  };
+  const Lengths lengths = {2, 3, 6, 4, 1, 4, 9, 4, 20, 30};
+  CHECK(sizes_of(lengths, {.longer = Longer::kCut, .one_each = true, .pairs = true}) ==
+        Sizes{{1, 4}, {2, 3}, {5, 4}, {5, 5}, {6, 4}});
+  CHECK(sizes_of(lengths, {.longer = Longer::kDrop, .one_each = true, .pairs = true}) ==
+        Sizes{{1, 4}, {2, 3}, {6, 4}});
+  CHECK(sizes_of(lengths, {.longer = Longer::kDrop, .pairs = true}) == Sizes{{2, 3, 1, 4}, {6, 4}});
+  const DocumentPacking packing(index_of(folder, lengths), 10,
+                                {.longer = Longer::kCut, .pairs = true});
+  CHECK(packing.num_documents() == 5);
+  CHECK(packing.num_cut() == 2);
+  CHECK(packing.num_tokens() == 5 + 10 + 5 + 9 + 10);
+}
+
 TEST_CASE("heavy tails fill their sequences", "[data][packing]") {
   const ScratchFolder folder;
   const DocumentPacking packing(index_of(folder, heavy_tail(5, 20'000, 1.1)), 1024);

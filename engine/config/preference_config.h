@@ -1,0 +1,36 @@
+// PreferenceConfig: training on what people prefer, from pairs of answers or from single ones that
+// were liked or not. "preferences", with TRL's names. log r of an answer is the sum of its tokens'
+// log-probabilities less that by the reference, which is the model that training began with.
+#pragma once
+
+#include <cstdint>
+
+namespace dstrain {
+
+/// Of a pair, with d = log r(chosen) - log r(rejected) and σ the logistic function:
+enum class PreferenceLoss : std::uint8_t {
+  kNone,
+  kSigmoid,  ///< "sigmoid", DPO: -log σ(β d) (Rafailov et al. 2023, eq. 7)
+  kHinge,    ///< "hinge", SLiC: max(0, 1 - β d) (Liu et al. 2023; Zhao et al. 2023)
+  /// "ipo": (d - 1/2β)², of log r a token of its answer (Azar et al. 2023, eq. 17)
+  kIpo,
+  /// "robust": DPO where a share ε of the pairs is the wrong way round (Chowdhury et al. 2024)
+  kRobust,
+  kApoZero,  ///< "apo_zero": 1 - σ(β log r(c)) + σ(β log r(r)) (D'Oosterlinck et al. 2024, eq. 7)
+  kApoDown,  ///< "apo_down": σ(β log r(c)) + 1 - σ(β d) (there, eq. 8)
+  /// "orpo": without a reference, the next token of the chosen answer and its prompt, less β log σ
+  /// of the log odds ratio of the answers (Hong et al. 2024, eq. 6 and 7)
+  kOrpo
+};
+
+struct PreferenceConfig {
+  PreferenceLoss loss = PreferenceLoss::kNone;  ///< "loss_type"; none: no preferences
+  double beta = 0.1;                            ///< β; IPO's τ and ORPO's λ
+  double label_smoothing = 0.0;                 ///< ε, of "robust"
+
+  [[nodiscard]] bool enabled() const { return loss != PreferenceLoss::kNone; }
+  [[nodiscard]] bool needs_reference() const { return enabled() && loss != PreferenceLoss::kOrpo; }
+  bool operator==(const PreferenceConfig&) const = default;
+};
+
+}  // namespace dstrain

@@ -1,0 +1,37 @@
+// "preferences": training on pairs of answers, with the names of TRL's configurations.
+#include "engine/config/key_builders.h"
+
+namespace dstrain {
+namespace {
+
+constexpr KeyBlock kPreferences{"preferences.", &Config::preferences};
+
+/// Shown where there are preferences.
+Key of_preferences(Key key) {
+  key.get = [get = std::move(key.get)](const Config& config) {
+    return config.preferences.enabled() ? get(config) : std::string();
+  };
+  return null_is_default(std::move(key));
+}
+
+}  // namespace
+
+std::vector<Key> preference_keys() {
+  return {
+      of_preferences(kPreferences.choice("loss_type",
+                                         {{"sigmoid", PreferenceLoss::kSigmoid},
+                                          {"hinge", PreferenceLoss::kHinge},
+                                          {"ipo", PreferenceLoss::kIpo},
+                                          {"robust", PreferenceLoss::kRobust},
+                                          {"apo_zero", PreferenceLoss::kApoZero},
+                                          {"apo_down", PreferenceLoss::kApoDown},
+                                          {"orpo", PreferenceLoss::kOrpo}},
+                                         &PreferenceConfig::loss)),
+      of_preferences(kPreferences.field("beta", above(0), &PreferenceConfig::beta)),
+      of_preferences(kPreferences.field("label_smoothing",
+                                        {.low = 0, .high = 0.5, .high_open = true},
+                                        &PreferenceConfig::label_smoothing)),
+  };
+}
+
+}  // namespace dstrain

@@ -1,0 +1,161 @@
+// Training on preferences: every layout follows one rank, a resume is exact, with the reference
+// from the run's folder or made anew, and a run moves and holds what is planned. What it equals
+// from outside: scripts/check_preferences.
+#include "engine/train/objective/preferences.h"
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include <catch2/catch.hpp>
+
+#include "engine/checkpoint/safetensors.h"
+#include "engine/config/config_error.h"
+#include "engine/train/make_run_plan.h"
+#include "engine/train/rank_report.h"
+#include "kernels/core/caller_stream.h"
+#include "tests/harness/recorded_traffic.h"
+#include "tests/harness/recording_communicator.h"
+#include "tests/harness/thread_world.h"
+#include "tests/parity/partly_trained.h"
+#include "tests/parity/sample_run.h"
+
+namespace dstrain::test {
+namespace {
+
+using Catch::Matchers::Contains;
+using nlohmann::json;
+
+json pair(RandomText& text) {
+  const auto answer = [&] {
+    return json::array({{{"role", "assistant"}, {"content", text.letters(14)}}});
+  };
+  return {{"prompt", json::array({{{"role", "user"}, {"content", text.letters(8)}}})},
+          {"chosen", answer()},
+          {"rejected", answer()}};
+}
+
+const std::vector<std::string> kNumbers = {"loss", "grad_norm", "chosen_reward", "rejected_reward"};
+
+json with_loss(const std::string& loss, const json& more = json::object()) {
+  return merged({{"preferences", {{"loss_type", loss}, {"beta", 0.3}}}}, more);
+}
+
+TEST_CASE("preferences follow one rank in every layout", "[parity][preferences]") {
+  const SampleRun pairs(pair);
+  SECTION("with a reference") {
+    check_sample_layouts(pairs, kNumbers, with_loss("sigmoid"));
+  }
+  SECTION("with adapters") {
+    check_sample_layouts(
+        pairs, kNumbers,
+        with_loss("ipo", {{"peft", {{"target_modules", "all-linear"}, {"r", 4}}}}));
+  }
+  SECTION("without a reference, with the prompt trained") {
+    check_sample_layouts(pairs, kNumbers, with_loss("orpo"));
+  }
+  SECTION("with several pairs in a sequence, some of them cut") {
+    check_sample_layouts(
+        pairs, kNumbers,
+        with_loss("sigmoid", {{"data", {{"pack", "best_fit"}, {"sequence_length", 72}}},
+                              {"model", {{"max_position_embeddings", 72}}}}));
+  }
+}
+
+TEST_CASE("a run of preferences moves and holds what is planned", "[parity][preferences]") {
+  const SampleRun pairs(pair);
+  const json layouts[] = {
+      {{"zero_optimization", {{"stage", 3}}}},
+      {{"tensor_parallel", {{"size", 2}}}},
+      {{"context_parallel", {{"size", 2}}}},
+      {{"context_parallel", {{"size", 2}, {"kind", "ulysses"}}}},
+  };
+  for (const json& layout : layouts) {
+    INFO(layout.dump());
+    const LoadedConfig config = pairs.config("planned", 2, with_loss("ipo", layout), 2);
+    const auto unplanned = thread_world(2, [&](Rendezvous& rank) {
+      CollectiveLog traffic;
+      RecordingRendezvous recorded(rank, traffic);
+      const BatchLoader loader(config.config.data, config.config.data.train, 256, 1);
+      Engine engine(make_run_plan(config.config, 2, rank.world_rank()), recorded,
+                    make_cpu_backend(1), 1);
+      ReferenceLogProbabilities reference(loader);
+      reference.compute(engine, loader, reference.unknown(loader, 16));
+      engine.set_objective(std::make_unique<PreferenceObjective>(
+          engine.plan(), config.config.preferences,
+          PreferenceData{.pairs = &loader, .reference = &reference}, PreferenceData{}));
+      const LoadBatch load = [&](std::int64_t first, std::span<std::int32_t> inputs,
+                                 std::span<std::int32_t> targets) {
+        loader.load(first, inputs, targets);
+      };
+      std::string difference_found;
+      for (int step = 0; step < 2; ++step) {
+        traffic.clear();
+        engine.train_step(load, 8 * step, {.learning_rate = 1e-3, .update = step + 1});
+        CallerStream host;
+        static_cast<void>(gather_reports({}, engine.world(), host));
+        difference_found += difference(engine.plan(), traffic.entries(), GradientTravel::kSummed);
+      }
+      engine.settle();
+      if (engine.arena().bytes() != engine.plan().memory.bytes()) difference_found += "memory";
+      return difference_found;
+    });
+    for (const std::string& text : unplanned) {
+      CHECK(text == "");
+    }
+  }
+}
+
+TEST_CASE("before any step, a policy is its own reference", "[parity][preferences]") {
+  const SampleRun pairs(pair);
+  const json first = pairs.train("run", 1, with_loss("sigmoid"), 1).front();
+  CHECK(first.at("loss").get<double>() == Approx(0.69314718056).epsilon(1e-7));
+  CHECK(first.at("chosen_reward") == 0.0);
+  CHECK(first.at("rejected_reward") == 0.0);
+}
+
+TEST_CASE("a resumed run of preferences has the digits of one that never stopped",
+          "[parity][preferences]") {
+  const SampleRun pairs(pair);
+  const json changes =
+      with_loss("sigmoid", {{"data", {{"validation", pairs.path("samples.jsonl")}}}});
+  const std::vector<json> straight = pairs.train("straight", 2, changes, 8);
+  CHECK(straight[1].contains("validation_preference_accuracy"));
+  pairs.train("stopped", 2, changes, 4);
+  const auto file = pairs.path("stopped") / "reference.safetensors";
+  REQUIRE(std::filesystem::exists(file));
+  SECTION("with its reference") {}
+  SECTION("with a reference that is made anew, by the weights that it began with") {
+    std::filesystem::remove(file);
+  }
+  CHECK(pairs.train("stopped", 2, changes, 8) == straight);
+  const SafetensorsFile reference(file);
+  CHECK(reference.tensors().size() == 2);
+  CHECK(reference.tensors().at("training.0").shape == std::vector<std::int64_t>{120});
+}
+
+TEST_CASE("what preferences are not learnt from is refused", "[preferences]") {
+  const auto refusal = [&](const SampleRun& samples, const json& changes) -> std::string {
+    try {
+      static_cast<void>(samples.train("refused", 1, changes, 1));
+    } catch (const ConfigError& error) {
+      return error.what();
+    }
+    return "trained";
+  };
+  SECTION("pairs without preferences") {
+    CHECK_THAT(
+        refusal(SampleRun(pair), json::object()),
+        Contains("holds pairs of answers") && Contains("would train what was rejected, too"));
+  }
+  SECTION("preferences without pairs") {
+    const SampleRun plain([](RandomText& text) {
+      return json{{"prompt", text.letters(5)}, {"completion", text.letters(5) + ";"}};
+    });
+    CHECK_THAT(refusal(plain, with_loss("sigmoid")),
+               Contains("holds single samples") && Contains("lines with \"chosen\""));
+  }
+}
+
+}  // namespace
+}  // namespace dstrain::test
