@@ -54,7 +54,8 @@ enum class LongSamples : std::uint8_t {
 /// What the samples are, which is for what is trained to say.
 enum class SampleKind : std::uint8_t {
   kPlain,  ///< each is trained as it stands
-  kPairs   ///< a chosen answer, and behind it one that was rejected, which share a sequence
+  kPairs,  ///< a chosen answer, and behind it one that was rejected, which share a sequence
+  kRated   ///< an answer that was liked, or one that was not
 };
 
 /// The unit that sources share out by their weights.

@@ -20,14 +20,27 @@ enum class PreferenceLoss : std::uint8_t {
   kApoDown,  ///< "apo_down": σ(β log r(c)) + 1 - σ(β d) (there, eq. 8)
   /// "orpo": without a reference, the next token of the chosen answer and its prompt, less β log σ
   /// of the log odds ratio of the answers (Hong et al. 2024, eq. 6 and 7)
-  kOrpo
+  kOrpo,
+  // Of an answer that was liked, or of one that was not:
+  /// "kto": w (1 - σ(β (log r - z))), or w (1 - σ(β (z - log r))); z is how far the model has moved
+  /// away from the reference, the mean of log r over prompts with answers to others, at least 0
+  /// (Ethayarajh et al. 2024, eq. 7)
+  kKto,
+  kApoZeroUnpaired  ///< "apo_zero_unpaired": the same with z = 0
 };
 
 struct PreferenceConfig {
   PreferenceLoss loss = PreferenceLoss::kNone;  ///< "loss_type"; none: no preferences
   double beta = 0.1;                            ///< β; IPO's τ and ORPO's λ
   double label_smoothing = 0.0;                 ///< ε, of "robust"
+  double desirable_weight = 1.0;                ///< w of answers that were liked
+  double undesirable_weight = 1.0;              ///< w of those that were not
 
+  [[nodiscard]] bool of_single_answers() const {
+    return loss == PreferenceLoss::kKto || loss == PreferenceLoss::kApoZeroUnpaired;
+  }
+  /// Whether z is needed.
+  [[nodiscard]] bool needs_divergence() const { return loss == PreferenceLoss::kKto; }
   [[nodiscard]] bool enabled() const { return loss != PreferenceLoss::kNone; }
   [[nodiscard]] bool needs_reference() const { return enabled() && loss != PreferenceLoss::kOrpo; }
   bool operator==(const PreferenceConfig&) const = default;

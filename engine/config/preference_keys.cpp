@@ -1,4 +1,5 @@
-// "preferences": training on pairs of answers, with the names of TRL's configurations.
+// "preferences": training on pairs of answers, or on rated ones, with the names of TRL's
+// configurations.
 #include "engine/config/key_builders.h"
 
 namespace dstrain {
@@ -25,12 +26,18 @@ std::vector<Key> preference_keys() {
                                           {"robust", PreferenceLoss::kRobust},
                                           {"apo_zero", PreferenceLoss::kApoZero},
                                           {"apo_down", PreferenceLoss::kApoDown},
-                                          {"orpo", PreferenceLoss::kOrpo}},
+                                          {"orpo", PreferenceLoss::kOrpo},
+                                          {"kto", PreferenceLoss::kKto},
+                                          {"apo_zero_unpaired", PreferenceLoss::kApoZeroUnpaired}},
                                          &PreferenceConfig::loss)),
       of_preferences(kPreferences.field("beta", above(0), &PreferenceConfig::beta)),
       of_preferences(kPreferences.field("label_smoothing",
                                         {.low = 0, .high = 0.5, .high_open = true},
                                         &PreferenceConfig::label_smoothing)),
+      of_preferences(
+          kPreferences.field("desirable_weight", at_least(0), &PreferenceConfig::desirable_weight)),
+      of_preferences(kPreferences.field("undesirable_weight", at_least(0),
+                                        &PreferenceConfig::undesirable_weight)),
   };
 }
 

@@ -133,7 +133,7 @@ void find_samples(LoadedConfig& loaded, Origins& origins) {
   }
 }
 
-/// Preferences are learnt from pairs, whose answers share a sequence.
+/// Preferences are learnt from pairs, whose answers share a sequence, or from rated answers.
 void take_preferences(Config& config, Origins& origins) {
   const PreferenceConfig& preferences = config.preferences;
   constexpr const char* kLoss = "preferences.loss_type";
@@ -151,7 +151,7 @@ void take_preferences(Config& config, Origins& origins) {
   if (!data.samples) {
     throw_config_error(
         origins[kLoss], kLoss,
-        "preferences are learnt from pairs of answers, and the data hold plain text: "
+        "preferences are learnt from answers that were rated, and the data hold plain text: "
         "give JSON lines with \"chosen\" and \"rejected\", or what prepare-data "
         "--chat makes of them");
   }
@@ -171,7 +171,15 @@ void take_preferences(Config& config, Origins& origins) {
         "the reference of preferences is computed before the first step, by which 8-bit "
         "products find their scales: write false, or take \"orpo\"");
   }
-  data.sample_kind = SampleKind::kPairs;
+  const bool are_weighed =
+      preferences.desirable_weight != 1.0 || preferences.undesirable_weight != 1.0;
+  if (are_weighed && !preferences.of_single_answers()) {
+    throw_config_error(
+        origins[kLoss], kLoss,
+        "desirable_weight and undesirable_weight are of single answers: leave them out, "
+        "or take \"kto\"");
+  }
+  data.sample_kind = preferences.of_single_answers() ? SampleKind::kRated : SampleKind::kPairs;
   data.chosen_prompts = preferences.loss == PreferenceLoss::kOrpo;
 }
 

@@ -21,34 +21,55 @@ PackingRules rules_of(const DataConfig& data) {
           .pairs = data.sample_kind == SampleKind::kPairs};
 }
 
-/// What the samples of a file are by their modes, in words.
-const char* kind_of(const DocumentIndex& index) {
-  constexpr std::uint8_t kRole = kChosenMode | kRejectedMode;
-  bool are_rated = false;
-  bool are_pairs = index.num_documents() % 2 == 0;
+constexpr std::uint8_t kRole = kChosenMode | kRejectedMode;
+
+/// Whether every other sample was chosen, and those between rejected: what pairs look like, and,
+/// once in a while, a small file of rated answers.
+bool look_like_pairs(const DocumentIndex& index) {
+  if (index.num_documents() % 2 != 0) return false;
   for (std::int64_t document = 0; document < index.num_documents(); ++document) {
-    const std::uint8_t role = index.first_mode(document) & kRole;
-    are_rated = are_rated || role != 0;
-    are_pairs = are_pairs && role == (document % 2 == 0 ? kChosenMode : kRejectedMode);
+    const std::uint8_t expected = document % 2 == 0 ? kChosenMode : kRejectedMode;
+    if ((index.first_mode(document) & kRole) != expected) return false;
   }
-  return !are_rated ? "single samples" : are_pairs ? "pairs of answers" : "rated answers";
+  return true;
 }
 
-/// A file of rated answers may look like pairs; it is then what dataset.json beside it says.
+bool has_roles(const DocumentIndex& index) {
+  for (std::int64_t document = 0; document < index.num_documents(); ++document) {
+    if ((index.first_mode(document) & kRole) != 0) return true;
+  }
+  return false;
+}
+
+/// Refuses samples that the run would learn something else from than they say.
 void require_kind(const DocumentIndex& index, SampleKind wanted) {
-  const std::string_view found = kind_of(index);
-  const std::string_view expected =
-      wanted == SampleKind::kPairs ? "pairs of answers" : "single samples";
-  if (found == expected) return;
-  throw ConfigError(
-      fmt::format("{}: holds {}, and {}: expected {}", index.path(), found,
-                  wanted == SampleKind::kPairs
-                      ? "preferences.loss_type learns from pairs"
-                      : "training on them as they stand would train what was rejected, too",
-                  wanted == SampleKind::kPairs
-                      ? "lines with \"chosen\" and \"rejected\", prepared by prepare-data --chat"
-                      : "conversations or completions; or write \"preferences\": {\"loss_type\": "
-                        "\"sigmoid\"}"));
+  const bool pairs = look_like_pairs(index);
+  const bool rated = has_roles(index);
+  const char* const found = pairs   ? "pairs of answers"
+                            : rated ? "answers that were liked or not"
+                                    : "single samples";
+  const auto refuse = [&](const char* why, const char* expected) {
+    throw ConfigError(
+        fmt::format("{}: holds {}, and {}: expected {}", index.path(), found, why, expected));
+  };
+  switch (wanted) {
+    case SampleKind::kPlain:
+      if (!rated) return;
+      refuse("training on them as they stand would train what was rejected, too",
+             "conversations or completions; or write \"preferences\": {\"loss_type\": …}");
+      return;
+    case SampleKind::kPairs:
+      if (pairs) return;
+      refuse("preferences.loss_type learns from pairs",
+             "lines with \"chosen\" and \"rejected\"; \"kto\" learns from rated answers");
+      return;
+    case SampleKind::kRated:
+      // TRL's KTO takes a pair for two rated answers, and so does this.
+      if (rated) return;
+      refuse("preferences.loss_type learns from answers that were liked or not",
+             "lines with \"completion\" and \"label\"");
+      return;
+  }
 }
 
 std::unique_ptr<DocumentIndex> index_of(const std::string& prefix, SampleKind kind) {
@@ -121,6 +142,7 @@ class SampleSequences final : public Sequences {
                           .begin = at,
                           .size = piece.size};
       for (const DocumentIndex::Part& part : packing_.documents().parts(sample.document)) {
+        sample.is_liked = (part.mode & kChosenMode) != 0;
         if ((part.mode & kContextMode) != 0) continue;
         const std::int64_t begin = std::max(part.begin, piece.begin + 1);
         const std::int64_t end = std::min(part.begin + part.size, piece.begin + piece.size);
@@ -132,6 +154,37 @@ class SampleSequences final : public Sequences {
       placed.push_back(std::move(sample));
     }
     return placed;
+  }
+
+  void read_mismatched(std::int64_t document,
+                       std::span<std::int32_t> inputs,
+                       std::span<std::int32_t> targets) const override {
+    const DocumentIndex& index = packing_.documents();
+    const std::int64_t other = document > 0 ? document - 1 : index.num_documents() - 1;
+    std::fill(targets.begin(), targets.end(), kIgnoredTarget);
+    std::size_t at = 0;
+    const auto append = [&](const DocumentIndex::Part& part) {
+      const std::size_t size = std::min(static_cast<std::size_t>(part.size), inputs.size() - at);
+      file_->read(part.begin, inputs.subspan(at, size));
+      at += size;
+    };
+    for (const DocumentIndex::Part& part : index.parts(document)) {
+      if ((part.mode & kContextMode) == 0) break;
+      append(part);
+    }
+    bool is_answer = false;
+    for (const DocumentIndex::Part& part : index.parts(other)) {
+      const bool is_trained = (part.mode & kContextMode) == 0;
+      is_answer = is_answer || is_trained;
+      if (!is_answer) continue;
+      const std::size_t begin = std::max<std::size_t>(at, 1);
+      append(part);
+      for (std::size_t token = begin; token < at && is_trained; ++token) {
+        targets[token - 1] = inputs[token];
+      }
+    }
+    if (at > 0) targets[at - 1] = kLastOfDocument;
+    std::fill(inputs.begin() + static_cast<std::ptrdiff_t>(at), inputs.end(), 0);
   }
 
   [[nodiscard]] std::string report() const override {

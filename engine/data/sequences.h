@@ -25,6 +25,7 @@ struct PlacedSample {
     std::int64_t end = 0;
   };
   std::vector<Run> answers{};  ///< positions in the sequence whose targets are an answer's tokens
+  bool is_liked = false;       ///< a rated answer that was
 
   [[nodiscard]] std::int64_t num_answer_tokens() const {
     std::int64_t tokens = 0;
@@ -58,6 +59,11 @@ class Sequences {
   [[nodiscard]] virtual std::vector<PlacedSample> samples(std::int64_t /*index*/) const {
     return {};
   }
+  /// Reads, as a sequence by itself, the prompt of sample `document` with the answer of the sample
+  /// in front of it, or of the last one; cut to T. Only of rated answers.
+  virtual void read_mismatched(std::int64_t /*document*/,
+                               std::span<std::int32_t> /*inputs*/,
+                               std::span<std::int32_t> /*targets*/) const {}
   /// nullptr: the stream of tokens is cut.
   [[nodiscard]] virtual const DocumentPacking* packing() const { return nullptr; }
   /// What is worth a line at a run's start; empty: nothing.

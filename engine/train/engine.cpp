@@ -525,11 +525,13 @@ Engine::Evaluation Engine::evaluate(const LoadBatch& data,
           .local_sums = {}};
 }
 
-void Engine::set_objective(std::unique_ptr<Objective> objective) {
-  objective_ = std::move(objective);
-  if (objective_->weighing() == nullptr) return;
-  check(plan_.shape.weighs_targets, "targets are to be weighed, which is not planned");
-  sequence_exchange_ = std::make_unique<SequenceExchange>(plan_, context_);
+std::unique_ptr<Objective> Engine::set_objective(std::unique_ptr<Objective> objective) {
+  check(objective->weighing() == nullptr || plan_.shape.weighs_targets,
+        "targets are to be weighed, which is not planned");
+  if (objective->weighing() != nullptr && sequence_exchange_ == nullptr) {
+    sequence_exchange_ = std::make_unique<SequenceExchange>(plan_, context_);
+  }
+  return std::exchange(objective_, std::move(objective));
 }
 
 /// Ranks that share sequences know the losses of all their targets: the first counts.

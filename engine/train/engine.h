@@ -134,9 +134,9 @@ class Engine {
 
   [[nodiscard]] const RunPlan& plan() const { return plan_; }
   [[nodiscard]] const Objective& objective() const { return *objective_; }
-  /// Trains for another objective than the next token. A WeighingObjective needs a plan whose shape
-  /// weighs targets.
-  void set_objective(std::unique_ptr<Objective> objective);
+  /// Trains for another objective than the next token, and returns the one before. A
+  /// WeighingObjective needs a plan whose shape weighs targets.
+  std::unique_ptr<Objective> set_objective(std::unique_ptr<Objective> objective);
   /// Whether what a WeighingObjective finds on this rank counts: of several ranks that know the
   /// same losses, that is one.
   [[nodiscard]] bool tells_losses() const;

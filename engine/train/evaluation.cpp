@@ -6,7 +6,6 @@
 #include <iterator>
 #include <tuple>
 
-#include "engine/train/objective/preferences.h"
 #include "kernels/core/caller_stream.h"
 
 namespace dstrain {
@@ -39,7 +38,7 @@ SourceLoss loss_of_first(Engine& engine, const BatchLoader& data, std::int64_t s
   std::copy(sums.begin() + 2, sums.end(), of_objective.begin());
   return {.loss = engine.objective().mean_loss(sums[0], targets),
           .targets = targets,
-          .preferences = PreferenceObjective::metrics_of(of_objective)};
+          .sums = of_objective};
 }
 
 }  // namespace

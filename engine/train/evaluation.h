@@ -3,19 +3,17 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 
 #include "engine/data/batch_loader.h"
 #include "engine/train/engine.h"
-#include "engine/train/step_metrics.h"
 
 namespace dstrain {
 
 /// The losses of the targets of some sequences, or of the pairs in them.
 struct SourceLoss {
-  double loss = 0.0;  ///< nats per target, or the loss of preferences of a pair: their mean
-  std::int64_t targets = 0;
-  std::optional<PreferenceMetrics> preferences{};  ///< where targets are pairs
+  double loss = 0.0;         ///< nats per target, or the loss of preferences of a pair: their mean
+  std::int64_t targets = 0;  ///< or answers, or pairs of them
+  ObjectiveSums sums{};      ///< of an objective that weighs targets
 
   [[nodiscard]] double perplexity() const;
 };

@@ -67,77 +67,144 @@ std::string identity_of(const Config& config) {
   return identity.dump();
 }
 
+/// The answers of these samples, each once, of which some token is trained.
+std::vector<AnswerPlace> answers_in(const BatchLoader& data,
+                                    const std::vector<DrawnSequence>& sequences) {
+  std::vector<AnswerPlace> answers;
+  for (const DrawnSequence& drawn : sequences) {
+    for (const PlacedSample& sample : data.sequences(drawn.source).samples(drawn.index)) {
+      if (!sample.answers.empty()) answers.push_back({drawn.source, sample.document});
+    }
+  }
+  return answers;
+}
+
 }  // namespace
 
 PreferenceTraining::PreferenceTraining(const Config& config,
                                        Engine& engine,
                                        const BatchLoader& training,
                                        const BatchLoader* validation)
-    : config_(config), engine_(engine), training_(training), validation_(validation) {
+    : config_(config), engine_(engine), training_(&training), validation_(validation) {
   if (!config.preferences.needs_reference()) return;
-  training_reference_.emplace(training);
-  if (validation != nullptr) validation_reference_.emplace(*validation);
+  training_part_.emplace(training);
+  if (validation != nullptr) validation_part_.emplace(*validation);
 }
 
 void PreferenceTraining::find_reference(RunGoal goal,
                                         const std::function<void()>& take_first_weights) {
   if (!config_.preferences.needs_reference()) return;
+  const bool diverges = config_.preferences.needs_divergence();
+  const bool trains = goal == RunGoal::kTrain;
   const bool is_rank0 = engine_.world().rank() == 0;
   const ReferenceFile file(fs::path(config_.training.output_dir) / "reference.safetensors",
                            is_rank0 ? identity_of(config_) : std::string());
-  ReferenceFile::Parts parts{{"training", &*training_reference_}};
-  if (validation_reference_) parts["validation"] = &*validation_reference_;
+  ReferenceFile::Parts parts{{"training", &training_part_->answers}};
+  if (validation_part_) parts["validation"] = &validation_part_->answers;
+  if (diverges) {
+    parts["training.mismatched"] = &training_part_->mismatched;
+    if (validation_part_) parts["validation.mismatched"] = &validation_part_->mismatched;
+  }
   file.read(parts, engine_.world());
 
   const BatchPlan& batch = engine_.plan().batch;
-  const bool trains = goal == RunGoal::kTrain;
-  const std::int64_t epoch = training_.sequences_per_epoch();
-  const std::int64_t steps = config_.training.steps;
-  // Compared by division: the product may be more than 2^63.
-  const bool sees_all = validation_ == nullptr || goal == RunGoal::kEvaluateSources;
-  std::vector<DrawnSequence> to_train;
+  struct Wanted {
+    const BatchLoader* data;
+    Part* part;
+    std::vector<DrawnSequence> sequences;
+  };
+  std::vector<Wanted> wanted;
   if (trains) {
-    // Of several sources, one may be gone through many times before another has been seen once.
-    constexpr std::int64_t kMostEpochs = 1'000'000;
-    const std::int64_t most = std::min(epoch, std::int64_t{1} << 40) * kMostEpochs;
-    to_train = training_reference_->unknown(
-        training_, steps > most / batch.global_samples() ? most : steps * batch.global_samples());
+    // Compared by division: the product may be more than 2^63.
+    constexpr std::int64_t kMostSamples = std::int64_t{1} << 50;
+    const std::int64_t steps = config_.training.steps;
+    const std::int64_t samples = steps > kMostSamples / batch.global_samples()
+                                     ? kMostSamples
+                                     : steps * batch.global_samples();
+    wanted.push_back(
+        {training_, &*training_part_, training_part_->answers.unknown(*training_, samples)});
   }
-  std::vector<DrawnSequence> to_validate;
   if (validation_ != nullptr) {
-    const std::int64_t all = validation_->sequences_per_epoch();
-    to_validate = validation_reference_->unknown(
-        *validation_,
-        sees_all ? all
-                 : num_validation_samples(batch, *validation_, config_.training.eval_batches));
+    const std::int64_t samples =
+        goal == RunGoal::kEvaluateSources
+            ? validation_->sequences_per_epoch()
+            : num_validation_samples(batch, *validation_, config_.training.eval_batches);
+    wanted.push_back({validation_, &*validation_part_,
+                      validation_part_->answers.unknown(*validation_, samples)});
   }
-  if (to_train.empty() && to_validate.empty()) return;
+  std::int64_t sequences = 0;
+  for (const Wanted& one : wanted) {
+    sequences += std::ssize(one.sequences);
+  }
+  if (sequences == 0) return;
   take_first_weights();
   if (is_rank0) {
-    spdlog::info(
-        "reference: how likely the model finds the answers of {} before it is trained",
-        counted(static_cast<std::int64_t>(to_train.size() + to_validate.size()), "sequence"));
+    spdlog::info("reference: how likely the model finds the answers of {} before it is trained",
+                 counted(sequences, "sequence"));
   }
-  if (!to_train.empty()) training_reference_->compute(engine_, training_, to_train);
-  if (!to_validate.empty()) validation_reference_->compute(engine_, *validation_, to_validate);
+  for (const Wanted& one : wanted) {
+    if (one.sequences.empty()) continue;
+    one.part->answers.compute(engine_, *one.data, one.sequences);
+    if (!diverges) continue;
+    const std::vector<AnswerPlace> answers = answers_in(*one.data, one.sequences);
+    const std::vector<double> found =
+        mismatched_log_probabilities(engine_, *one.data, answers, "reference");
+    for (std::size_t i = 0; i < answers.size(); ++i) {
+      one.part->mismatched.set(answers[i], found[i]);
+    }
+  }
   if (trains && is_rank0) file.write(parts);
 }
 
+PreferenceData PreferenceTraining::data_of(const BatchLoader* loader,
+                                           const std::optional<Part>& part) const {
+  return {.answers = loader, .reference = part ? &part->answers : nullptr};
+}
+
 void PreferenceTraining::set_objective() {
-  engine_.set_objective(std::make_unique<PreferenceObjective>(
-      engine_.plan(), config_.preferences,
-      PreferenceData{.pairs = &training_,
-                     .reference = training_reference_ ? &*training_reference_ : nullptr},
-      PreferenceData{.pairs = validation_,
-                     .reference = validation_reference_ ? &*validation_reference_ : nullptr}));
+  evaluated_ = data_of(validation_, validation_part_);
+  auto objective = std::make_unique<PreferenceObjective>(
+      engine_.plan(), config_.preferences, data_of(training_, training_part_), evaluated_);
+  objective_ = objective.get();
+  engine_.set_objective(std::move(objective));
 }
 
 void PreferenceTraining::set_objective_of_source(const BatchLoader& loader, int source) {
-  engine_.set_objective(std::make_unique<PreferenceObjective>(
-      engine_.plan(), config_.preferences, PreferenceData{},
-      PreferenceData{.pairs = &loader,
-                     .reference = validation_reference_ ? &*validation_reference_ : nullptr,
-                     .first_source = source}));
+  evaluated_ = data_of(&loader, validation_part_);
+  evaluated_.first_source = source;
+  auto objective = std::make_unique<PreferenceObjective>(engine_.plan(), config_.preferences,
+                                                         PreferenceData{}, evaluated_);
+  objective_ = objective.get();
+  engine_.set_objective(std::move(objective));
+}
+
+void PreferenceTraining::before_step(std::int64_t start_sample, std::int64_t samples) {
+  if (!config_.preferences.needs_divergence()) return;
+  measure_divergence(data_of(training_, training_part_), training_part_->mismatched, start_sample,
+                     samples);
+}
+
+void PreferenceTraining::before_evaluation(std::int64_t samples) {
+  if (!config_.preferences.needs_divergence()) return;
+  measure_divergence(evaluated_, validation_part_->mismatched, 0, samples);
+}
+
+void PreferenceTraining::measure_divergence(const PreferenceData& data,
+                                            const ReferenceLogProbabilities& mismatched,
+                                            std::int64_t start_sample,
+                                            std::int64_t samples) {
+  std::vector<DrawnSequence> sequences;
+  for (std::int64_t sample = start_sample; sample < start_sample + samples; ++sample) {
+    sequences.push_back(data.answers->draw(sample));
+  }
+  const std::vector<AnswerPlace> answers = answers_in(*data.answers, sequences);
+  double sum = 0.0;
+  const std::vector<double> found = mismatched_log_probabilities(engine_, *data.answers, answers);
+  for (std::size_t i = 0; i < answers.size(); ++i) {
+    sum += found[i] - mismatched.of(data.first_source + answers[i].source, answers[i].document);
+  }
+  const auto count = static_cast<double>(std::max<std::size_t>(answers.size(), 1));
+  objective_->set_divergence(std::max(0.0, sum / count));
 }
 
 }  // namespace dstrain

@@ -38,11 +38,14 @@ struct PhaseSeconds {
   std::optional<double> communication;
 };
 
-/// Of the pairs of a step or of an evaluation.
+/// Of the pairs, or of the rated answers, of a step or of an evaluation.
 struct PreferenceMetrics {
-  double chosen_reward = 0.0;    ///< β log r of the answer, their mean (preference_config.h)
-  double rejected_reward = 0.0;  ///< likewise
-  double accuracy = 0.0;         ///< the share in which the chosen one's is higher
+  /// β log r (preference_config.h) of the chosen or liked answers, their mean; none: there are
+  /// none.
+  std::optional<double> chosen_reward;
+  std::optional<double> rejected_reward;  ///< likewise, of the others
+  std::optional<double> accuracy;         ///< the share of pairs whose chosen one's is higher
+  std::optional<double> divergence;       ///< z, nats, where the loss has it
 };
 
 struct StepMetrics {

@@ -86,14 +86,24 @@ std::vector<WaitFor> waits_by_group(const WaitClock& clock, const std::vector<Gr
   return waits;
 }
 
-std::string text_of(const SourceLoss& loss) {
-  if (const auto& preferences = loss.preferences) {
-    return fmt::format("loss {:.4f} a pair, accuracy {:.3f}, rewards {:.4f} and {:.4f}, over {}",
-                       loss.loss, preferences->accuracy, preferences->chosen_reward,
-                       preferences->rejected_reward, counted(loss.targets, "pair"));
+std::string text_of(const SourceLoss& loss, const PreferenceConfig& config) {
+  if (!config.enabled()) {
+    return fmt::format("loss {:.4f} nats per token, perplexity {:.3f}, over {} tokens", loss.loss,
+                       loss.perplexity(), grouped(loss.targets));
   }
-  return fmt::format("loss {:.4f} nats per token, perplexity {:.3f}, over {} tokens", loss.loss,
-                     loss.perplexity(), grouped(loss.targets));
+  std::string text =
+      fmt::format("loss {:.4f} {}", loss.loss, config.of_single_answers() ? "an answer" : "a pair");
+  if (const auto found = PreferenceObjective::metrics_of(loss.sums, config)) {
+    const auto add = [&](const char* name, const std::optional<double>& value) {
+      if (value) text += fmt::format(", {} {:.4f}", name, *value);
+    };
+    add("accuracy", found->accuracy);
+    add("reward of chosen", found->chosen_reward);
+    add("of rejected", found->rejected_reward);
+    add("divergence", found->divergence);
+  }
+  return text + fmt::format(", over {}",
+                            counted(loss.targets, config.of_single_answers() ? "answer" : "pair"));
 }
 
 /// Assumes that all ranks' devices are alike. Data sheets give 16-bit products.
@@ -266,52 +276,57 @@ void Trainer::remember_tokenizer(const std::optional<ResumedFrom>& from) {
 
 TrainResult Trainer::evaluate_alone() {
   const ObservedPhase phase(observers_, RunPhase::kEvaluating);
-  const SourceLoss found =
-      validation_loss(engine_, validation_data_.value(), config_.training.eval_batches);
+  const SourceLoss found = validate();
   if (is_rank0_) {
     const bool is_untrained = state_.step == 0 && config_.initial_weights.empty();
-    spdlog::info("evaluated at step {}{}, validation loss {:.4f} {}", state_.step,
-                 is_untrained ? ", with untrained weights" : "", found.loss,
-                 found.preferences
-                     ? fmt::format("a pair, accuracy {:.3f}", found.preferences->accuracy)
-                     : "nats per token");
+    spdlog::info("evaluated at step {}{}, validation {}", state_.step,
+                 is_untrained ? ", with untrained weights" : "",
+                 config_.preferences.enabled()
+                     ? text_of(found, config_.preferences)
+                     : fmt::format("loss {:.4f} nats per token", found.loss));
   }
   return {.step = state_.step};
+}
+
+SourceLoss Trainer::validate() {
+  const std::int64_t batches = config_.training.eval_batches;
+  if (preferences_) {
+    preferences_->before_evaluation(
+        num_validation_samples(engine_.plan().batch, *validation_data_, batches));
+  }
+  return validation_loss(engine_, *validation_data_, batches);
+}
+
+std::optional<PreferenceMetrics> Trainer::preferences_of(const ObjectiveSums& sums) const {
+  return preferences_ ? PreferenceObjective::metrics_of(sums, config_.preferences) : std::nullopt;
 }
 
 TrainResult Trainer::evaluate_sources() {
   const ObservedPhase phase(observers_, RunPhase::kEvaluating);
   SourceLoss all;
-  PreferenceMetrics mean;
   int source_index = 0;
   for (const DataSource& source : config_.data.validation) {
     const BatchLoader loader(config_.data, {source}, config_.model.vocab_size,
                              config_.training.seed);
-    if (preferences_) preferences_->set_objective_of_source(loader, source_index++);
+    if (preferences_) {
+      preferences_->set_objective_of_source(loader, source_index++);
+      preferences_->before_evaluation(loader.sequences_per_epoch());
+    }
     const SourceLoss one = whole_loss(engine_, loader);
     all.loss += one.loss * static_cast<double>(one.targets);
     all.targets += one.targets;
-    if (one.preferences) {
-      const auto pairs = static_cast<double>(one.targets);
-      mean.chosen_reward += pairs * one.preferences->chosen_reward;
-      mean.rejected_reward += pairs * one.preferences->rejected_reward;
-      mean.accuracy += pairs * one.preferences->accuracy;
+    for (std::size_t i = 0; i < all.sums.size(); ++i) {
+      all.sums[i] += one.sums[i];
     }
     if (is_rank0_) {
-      spdlog::info("{}: {}", source.prefix, text_of(one));
+      spdlog::info("{}: {}", source.prefix, text_of(one, config_.preferences));
     }
   }
-  const auto targets = static_cast<double>(std::max<std::int64_t>(all.targets, 1));
-  all.loss /= targets;
-  if (preferences_) {
-    all.preferences = PreferenceMetrics{.chosen_reward = mean.chosen_reward / targets,
-                                        .rejected_reward = mean.rejected_reward / targets,
-                                        .accuracy = mean.accuracy / targets};
-  }
+  all.loss /= static_cast<double>(std::max<std::int64_t>(all.targets, 1));
   if (is_rank0_) {
     const bool is_untrained = state_.step == 0 && config_.initial_weights.empty();
     spdlog::info("evaluated at step {}{}: {}", state_.step,
-                 is_untrained ? ", with untrained weights" : "", text_of(all));
+                 is_untrained ? ", with untrained weights" : "", text_of(all, config_.preferences));
   }
   return {.step = state_.step};
 }
@@ -378,6 +393,7 @@ StepMetrics Trainer::train_one() {
   const std::int64_t sequence = batch.sequence_at(number);
   tell_of_growth(samples, sequence);
   tokens_ += samples * sequence;
+  if (preferences_) preferences_->before_step(state_.consumed_samples, samples);
   StepOutcome outcome = policy_->step(state_, load_train_, [this, number] {
     if (replicas_->is_due(number)) replicas_->check(number, saves_->saved_step());
   });
@@ -412,7 +428,7 @@ StepMetrics Trainer::train_one() {
           .tokens = tokens_,
           .samples = state_.consumed_samples,
           .loss = agreement.loss,
-          .preferences = PreferenceObjective::metrics_of(agreement.sums),
+          .preferences = preferences_of(agreement.sums),
           .validation_loss = {},
           .learning_rate = outcome.params.learning_rate,
           .grad_norm = step.stats.grad_norm,
@@ -485,11 +501,10 @@ void Trainer::evaluate_if_due(StepMetrics& metrics) {
     const ObservedPhase phase(observers_, RunPhase::kEvaluating);
     const TraceRange range("evaluate", state_.step);
     const auto start = std::chrono::steady_clock::now();
-    const SourceLoss found =
-        validation_loss(engine_, *validation_data_, config_.training.eval_batches);
+    const SourceLoss found = validate();
     last_validation_loss_ = found.loss;
     metrics.validation_loss = found.loss;
-    metrics.validation_preferences = found.preferences;
+    metrics.validation_preferences = preferences_of(found.sums);
     metrics.evaluation_seconds =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     static_cast<void>(memory_.look());

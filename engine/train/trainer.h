@@ -13,6 +13,7 @@
 #include "engine/checkpoint/checkpoint_store.h"
 #include "engine/data/batch_loader.h"
 #include "engine/train/engine.h"
+#include "engine/train/evaluation.h"
 #include "engine/train/memory_watch.h"
 #include "engine/train/observers/run_observer.h"
 #include "engine/train/preference_training.h"
@@ -60,6 +61,9 @@ class Trainer {
   /// Seconds that this rank has waited for others since this was last called, by whom for.
   std::array<double, kWaitsFor> take_waits();
   void evaluate_if_due(StepMetrics& metrics);
+  /// Over the validation data.
+  SourceLoss validate();
+  [[nodiscard]] std::optional<PreferenceMetrics> preferences_of(const ObjectiveSums& sums) const;
   void enter(RunPhase phase) const;
   /// Adds, on rank 0 of a run that trains, the observers that show how it goes; on every rank,
   /// those that watch it from outside.

@@ -35,6 +35,12 @@ json pair(RandomText& text) {
           {"rejected", answer()}};
 }
 
+json rated(RandomText& text) {
+  return {{"prompt", json::array({{{"role", "user"}, {"content", text.letters(8)}}})},
+          {"completion", json::array({{{"role", "assistant"}, {"content", text.letters(14)}}})},
+          {"label", text.number(2) == 0}};
+}
+
 const std::vector<std::string> kNumbers = {"loss", "grad_norm", "chosen_reward", "rejected_reward"};
 
 json with_loss(const std::string& loss, const json& more = json::object()) {
@@ -83,7 +89,7 @@ TEST_CASE("a run of preferences moves and holds what is planned", "[parity][pref
       reference.compute(engine, loader, reference.unknown(loader, 16));
       engine.set_objective(std::make_unique<PreferenceObjective>(
           engine.plan(), config.config.preferences,
-          PreferenceData{.pairs = &loader, .reference = &reference}, PreferenceData{}));
+          PreferenceData{.answers = &loader, .reference = &reference}, PreferenceData{}));
       const LoadBatch load = [&](std::int64_t first, std::span<std::int32_t> inputs,
                                  std::span<std::int32_t> targets) {
         loader.load(first, inputs, targets);
@@ -106,6 +112,21 @@ TEST_CASE("a run of preferences moves and holds what is planned", "[parity][pref
   }
 }
 
+TEST_CASE("rated answers follow one rank in every layout", "[parity][preferences]") {
+  const SampleRun answers(rated);
+  const std::vector<std::string> numbers = {"loss", "grad_norm", "divergence"};
+  SECTION("one a sequence") {
+    check_sample_layouts(answers, numbers, with_loss("kto", {{"preferences", {{"beta", 0.5}}}}));
+  }
+  SECTION("several a sequence") {
+    check_sample_layouts(
+        answers, numbers,
+        with_loss("kto",
+                  {{"data", {{"pack", "best_fit"}}},
+                   {"preferences", {{"desirable_weight", 2}, {"undesirable_weight", 0.5}}}}));
+  }
+}
+
 TEST_CASE("before any step, a policy is its own reference", "[parity][preferences]") {
   const SampleRun pairs(pair);
   const json first = pairs.train("run", 1, with_loss("sigmoid"), 1).front();
@@ -114,24 +135,31 @@ TEST_CASE("before any step, a policy is its own reference", "[parity][preference
   CHECK(first.at("rejected_reward") == 0.0);
 }
 
+void check_resume(const SampleRun& samples, const std::string& loss, std::size_t tensors) {
+  const json changes = with_loss(loss, {{"data", {{"validation", samples.path("samples.jsonl")}}}});
+  const std::vector<json> straight = samples.train("straight", 2, changes, 8);
+  CHECK(straight[1].contains("validation_chosen_reward"));
+  const auto file = samples.path("stopped") / "reference.safetensors";
+  for (const bool is_kept : {true, false}) {
+    INFO("with its reference, or one made anew by the weights that it began with");
+    std::filesystem::remove_all(samples.path("stopped"));
+    samples.train("stopped", 2, changes, 4);
+    REQUIRE(std::filesystem::exists(file));
+    if (!is_kept) std::filesystem::remove(file);
+    CHECK(samples.train("stopped", 2, changes, 8) == straight);
+    const SafetensorsFile reference(file);
+    CHECK(reference.tensors().size() == tensors);
+  }
+}
+
 TEST_CASE("a resumed run of preferences has the digits of one that never stopped",
           "[parity][preferences]") {
-  const SampleRun pairs(pair);
-  const json changes =
-      with_loss("sigmoid", {{"data", {{"validation", pairs.path("samples.jsonl")}}}});
-  const std::vector<json> straight = pairs.train("straight", 2, changes, 8);
-  CHECK(straight[1].contains("validation_preference_accuracy"));
-  pairs.train("stopped", 2, changes, 4);
-  const auto file = pairs.path("stopped") / "reference.safetensors";
-  REQUIRE(std::filesystem::exists(file));
-  SECTION("with its reference") {}
-  SECTION("with a reference that is made anew, by the weights that it began with") {
-    std::filesystem::remove(file);
+  SECTION("of pairs") {
+    check_resume(SampleRun(pair), "sigmoid", 2);
   }
-  CHECK(pairs.train("stopped", 2, changes, 8) == straight);
-  const SafetensorsFile reference(file);
-  CHECK(reference.tensors().size() == 2);
-  CHECK(reference.tensors().at("training.0").shape == std::vector<std::int64_t>{120});
+  SECTION("of rated answers") {
+    check_resume(SampleRun(rated), "kto", 4);
+  }
 }
 
 TEST_CASE("what preferences are not learnt from is refused", "[preferences]") {
@@ -147,6 +175,10 @@ TEST_CASE("what preferences are not learnt from is refused", "[preferences]") {
     CHECK_THAT(
         refusal(SampleRun(pair), json::object()),
         Contains("holds pairs of answers") && Contains("would train what was rejected, too"));
+  }
+  SECTION("pairs of what are rated answers") {
+    CHECK_THAT(refusal(SampleRun(rated), with_loss("sigmoid")),
+               Contains("holds answers that were liked or not"));
   }
   SECTION("preferences without pairs") {
     const SampleRun plain([](RandomText& text) {

@@ -50,7 +50,7 @@ struct SequenceLosses {
 
 /// What an objective adds up: first that which is minimised, then the number of groups, then what
 /// else it counts.
-using ObjectiveSums = std::array<double, 5>;
+using ObjectiveSums = std::array<double, 7>;
 
 /// An objective that is a function of the losses of several targets: of the pairs of a step, or of
 /// other groups, each within one sequence.

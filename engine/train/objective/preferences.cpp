@@ -4,7 +4,7 @@
 #include <numeric>
 #include <utility>
 
-#include "engine/train/objective/pair_loss.h"
+#include "engine/train/objective/preference_loss.h"
 #include "kernels/core/plain_nan.h"
 
 namespace dstrain {
@@ -14,16 +14,8 @@ namespace {
 constexpr std::size_t kChosenReward = 2;
 constexpr std::size_t kRejectedReward = 3;
 constexpr std::size_t kRight = 4;
-
-/// A pair of which a sequence's end left no token of an answer tells nothing.
-template <typename Visit>
-void for_each_pair(const std::vector<PlacedSample>& samples, Visit&& visit) {
-  for (std::size_t i = 0; i + 1 < samples.size(); i += 2) {
-    const PlacedSample& chosen = samples[i];
-    const PlacedSample& rejected = samples[i + 1];
-    if (!chosen.answers.empty() && !rejected.answers.empty()) visit(chosen, rejected);
-  }
-}
+constexpr std::size_t kChosen = 5;      // answers
+constexpr std::size_t kDivergence = 6;  // z, an answer
 
 /// Every token but the last of a sample predicts the next.
 std::int64_t num_targets(const PlacedSample& sample) {
@@ -47,7 +39,7 @@ PreferenceObjective::PreferenceObjective(const RunPlan& plan,
       sequence_(plan.batch.sequence) {}
 
 double PreferenceObjective::gradient_scale(double loss_scale, const StepSize& /*step*/) const {
-  return scales_.of_mean(loss_scale, std::max<std::int64_t>(pairs_, 1));
+  return scales_.of_mean(loss_scale, std::max<std::int64_t>(groups_, 1));
 }
 
 double PreferenceObjective::token_scale(double loss_scale, const StepSize& step) const {
@@ -55,7 +47,7 @@ double PreferenceObjective::token_scale(double loss_scale, const StepSize& step)
 }
 
 std::int64_t PreferenceObjective::targets(const StepSize& /*step*/) const {
-  return std::max<std::int64_t>(pairs_, 1);
+  return std::max<std::int64_t>(groups_, 1);
 }
 
 double PreferenceObjective::mean_loss(double loss_sum, std::int64_t counted) const {
@@ -64,14 +56,26 @@ double PreferenceObjective::mean_loss(double loss_sum, std::int64_t counted) con
 
 void PreferenceObjective::begin_step(std::int64_t start_sample, std::int64_t samples) {
   sums_ = {};
-  pairs_ = 0;
+  groups_ = 0;
   chosen_tokens_ = 0;
   for (std::int64_t sample = start_sample; sample < start_sample + samples; ++sample) {
-    for_each_pair(training_.pairs->samples(sample),
-                  [&](const PlacedSample& chosen, const PlacedSample& /*rejected*/) {
-                    pairs_ += 1;
-                    chosen_tokens_ += num_targets(chosen);
-                  });
+    for_each_group(training_.answers->samples(sample),
+                   [&](const PlacedSample& chosen, const PlacedSample& /*other*/) {
+                     groups_ += 1;
+                     chosen_tokens_ += num_targets(chosen);
+                   });
+  }
+}
+
+/// What a sequence's end left no token of an answer of tells nothing.
+template <typename Visit>
+void PreferenceObjective::for_each_group(const std::vector<PlacedSample>& samples,
+                                         Visit&& visit) const {
+  const std::size_t each = config_.of_single_answers() ? 1 : 2;
+  for (std::size_t i = 0; i + each <= samples.size(); i += each) {
+    const PlacedSample& first = samples[i];
+    const PlacedSample& last = samples[i + each - 1];
+    if (!first.answers.empty() && !last.answers.empty()) visit(first, last);
   }
 }
 
@@ -80,76 +84,106 @@ void PreferenceObjective::weigh(const SequenceLosses& losses, std::span<float> w
   const bool in_training = losses.use == BatchUse::kTraining;
   const auto T = static_cast<std::size_t>(sequence_);
   for (std::int64_t b = 0; b < losses.counted_samples; ++b) {
+    const std::int64_t sample = losses.first_sample + b;
     const auto row = static_cast<std::size_t>(b) * T;
-    weigh_sequence(in_training ? training_ : validation_, losses.first_sample + b, in_training,
-                   losses.nats_BT.subspan(row, T),
-                   weights_BT.empty() ? weights_BT : weights_BT.subspan(row, T));
+    const PreferenceData& data = in_training ? training_ : validation_;
+    const Sequence sequence{
+        .data = data,
+        .source = data.answers->draw(sample).source,
+        .in_training = in_training,
+        .nats = losses.nats_BT.subspan(row, T),
+        .weights = weights_BT.empty() ? weights_BT : weights_BT.subspan(row, T)};
+    for_each_group(data.answers->samples(sample),
+                   [&](const PlacedSample& first, const PlacedSample& last) {
+                     if (config_.of_single_answers()) return weigh_rated(first, sequence);
+                     weigh_pair(first, last, sequence);
+                   });
   }
 }
 
-void PreferenceObjective::weigh_sequence(const PreferenceData& data,
-                                         std::int64_t sample,
-                                         bool in_training,
-                                         std::span<const float> nats,
-                                         std::span<float> weights) {
-  const int source = data.first_source + data.pairs->draw(sample).source;
-  const auto likelihood = [&](const PlacedSample& answer) {
-    AnswerLikelihood found{.tokens = static_cast<double>(answer.num_answer_tokens())};
-    for (const PlacedSample::Run& run : answer.answers) {
-      found.log_probability -= sum_of(nats, run.begin, run.end);
+AnswerLikelihood PreferenceObjective::Sequence::likelihood(const PlacedSample& answer) const {
+  AnswerLikelihood found{.tokens = static_cast<double>(answer.num_answer_tokens())};
+  for (const PlacedSample::Run& run : answer.answers) {
+    found.log_probability -= sum_of(nats, run.begin, run.end);
+  }
+  if (data.reference != nullptr) {
+    found.reference = data.reference->of(data.first_source + source, answer.document);
+  }
+  return found;
+}
+
+/// The derivative by a target's loss is the negative of that by its log-probability.
+void PreferenceObjective::Sequence::add(const PlacedSample& answer,
+                                        double by_log_probability) const {
+  if (weights.empty()) return;
+  for (const PlacedSample::Run& run : answer.answers) {
+    for (auto at = run.begin; at < run.end; ++at) {
+      weights[static_cast<std::size_t>(at)] -= static_cast<float>(by_log_probability);
     }
-    if (data.reference != nullptr) found.reference = data.reference->of(source, answer.document);
-    return found;
+  }
+}
+
+void PreferenceObjective::weigh_rated(const PlacedSample& answer, const Sequence& sequence) {
+  const AnswerLikelihood found = sequence.likelihood(answer);
+  const RatedLoss rated = rated_loss(config_, found, answer.is_liked, divergence_);
+  sequence.add(answer, rated.by_answer);
+  sums_[0] += rated.loss;
+  sums_[1] += 1.0;
+  sums_[kChosen] += answer.is_liked ? 1.0 : 0.0;
+  sums_[answer.is_liked ? kChosenReward : kRejectedReward] += config_.beta * found.log_ratio();
+  sums_[kDivergence] += divergence_;
+}
+
+void PreferenceObjective::weigh_pair(const PlacedSample& chosen,
+                                     const PlacedSample& rejected,
+                                     const Sequence& sequence) {
+  const AnswerLikelihood c = sequence.likelihood(chosen);
+  const AnswerLikelihood r = sequence.likelihood(rejected);
+  const PairLoss pair = pair_loss(config_, c, r);
+  sequence.add(chosen, pair.by_chosen);
+  sequence.add(rejected, pair.by_rejected);
+  sums_[0] += pair.loss;
+  sums_[1] += 1.0;
+  sums_[kChosen] += 1.0;
+  const bool is_orpo = config_.loss == PreferenceLoss::kOrpo;
+  const auto reward = [&](const AnswerLikelihood& answer) {
+    return config_.beta * (is_orpo ? answer.log_probability / answer.tokens : answer.log_ratio());
   };
-  // The derivative by a target's loss is the negative of that by its log-probability.
-  const auto add_to_answer = [&](const PlacedSample& answer, double by_log_probability) {
-    if (weights.empty()) return;
-    for (const PlacedSample::Run& run : answer.answers) {
-      for (auto at = run.begin; at < run.end; ++at) {
-        weights[static_cast<std::size_t>(at)] -= static_cast<float>(by_log_probability);
-      }
-    }
-  };
-  for_each_pair(data.pairs->samples(sample), [&](const PlacedSample& chosen,
-                                                 const PlacedSample& rejected) {
-    const AnswerLikelihood c = likelihood(chosen);
-    const AnswerLikelihood r = likelihood(rejected);
-    const PairLoss pair = pair_loss(config_, c, r);
-    sums_[0] += pair.loss;
-    sums_[1] += 1.0;
-    add_to_answer(chosen, pair.by_chosen);
-    add_to_answer(rejected, pair.by_rejected);
-    const bool is_orpo = config_.loss == PreferenceLoss::kOrpo;
-    const auto reward = [&](const AnswerLikelihood& answer) {
-      return config_.beta * (is_orpo ? answer.log_probability / answer.tokens : answer.log_ratio());
-    };
-    sums_[kChosenReward] += reward(c);
-    sums_[kRejectedReward] += reward(r);
-    sums_[kRight] += reward(c) > reward(r) ? 1.0 : 0.0;
-    if (!is_orpo) return;
-    // The next token's loss is a mean over the tokens of all chosen samples, which is the mean over
-    // pairs of this; in an evaluation, a pair's own mean counts.
-    const double share = in_training
-                             ? static_cast<double>(pairs_) / static_cast<double>(chosen_tokens_)
-                             : 1.0 / static_cast<double>(num_targets(chosen));
-    const std::int64_t end = chosen.begin + num_targets(chosen);
-    sums_[0] += share * sum_of(nats, chosen.begin, end);
-    for (auto at = chosen.begin; at < end && !weights.empty(); ++at) {
-      weights[static_cast<std::size_t>(at)] += static_cast<float>(share);
-    }
-  });
+  sums_[kChosenReward] += reward(c);
+  sums_[kRejectedReward] += reward(r);
+  sums_[kRight] += reward(c) > reward(r) ? 1.0 : 0.0;
+  if (!is_orpo) return;
+  // The next token's loss is a mean over the tokens of all chosen samples, which is the mean over
+  // pairs of this; in an evaluation, a pair's own mean counts.
+  const double share = sequence.in_training
+                           ? static_cast<double>(groups_) / static_cast<double>(chosen_tokens_)
+                           : 1.0 / static_cast<double>(num_targets(chosen));
+  const std::int64_t end = chosen.begin + num_targets(chosen);
+  sums_[0] += share * sum_of(sequence.nats, chosen.begin, end);
+  for (auto at = chosen.begin; at < end && !sequence.weights.empty(); ++at) {
+    sequence.weights[static_cast<std::size_t>(at)] += static_cast<float>(share);
+  }
 }
 
 ObjectiveSums PreferenceObjective::take_sums() {
   return std::exchange(sums_, {});
 }
 
-std::optional<PreferenceMetrics> PreferenceObjective::metrics_of(const ObjectiveSums& sums) {
-  const double pairs = sums[1];
-  if (pairs == 0.0) return std::nullopt;
-  return PreferenceMetrics{.chosen_reward = sums[kChosenReward] / pairs,
-                           .rejected_reward = sums[kRejectedReward] / pairs,
-                           .accuracy = sums[kRight] / pairs};
+std::optional<PreferenceMetrics> PreferenceObjective::metrics_of(const ObjectiveSums& sums,
+                                                                 const PreferenceConfig& config) {
+  const double groups = sums[1];
+  if (groups == 0.0) return std::nullopt;
+  const bool single = config.of_single_answers();
+  const double chosen = sums[kChosen];
+  const double rejected = single ? groups - chosen : groups;
+  const auto mean = [](double sum, double count) {
+    return count > 0.0 ? std::optional(sum / count) : std::nullopt;
+  };
+  return PreferenceMetrics{
+      .chosen_reward = mean(sums[kChosenReward], chosen),
+      .rejected_reward = mean(sums[kRejectedReward], rejected),
+      .accuracy = single ? std::nullopt : mean(sums[kRight], groups),
+      .divergence = config.needs_divergence() ? mean(sums[kDivergence], groups) : std::nullopt};
 }
 
 }  // namespace dstrain

@@ -1,7 +1,6 @@
 #include "engine/train/objective/reference_log_probabilities.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <functional>
@@ -13,68 +12,14 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
-#include "engine/base/amount_text.h"
 #include "engine/checkpoint/safetensors.h"
-#include "kernels/core/caller_stream.h"
+#include "engine/train/objective/row_pass.h"
 #include "kernels/core/check.h"
 
 namespace dstrain {
 namespace {
 
 constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
-constexpr std::chrono::seconds kTellEvery{10};
-
-/// Notes what the answers of some sequences lose; nothing is minimised.
-class Recorder final : public WeighingObjective {
- public:
-  Recorder(const BatchLoader& data,
-           const std::vector<DrawnSequence>& sequences,
-           std::int64_t sequence_T,
-           std::vector<std::vector<double>>& found)
-      : data_(data), sequences_(sequences), sequence_T_(sequence_T), found_(found) {}
-
-  [[nodiscard]] double gradient_scale(double /*scale*/, const StepSize& /*step*/) const override {
-    return 0.0;
-  }
-  [[nodiscard]] double token_scale(double /*scale*/, const StepSize& /*step*/) const override {
-    return 0.0;
-  }
-  [[nodiscard]] std::int64_t targets(const StepSize& /*step*/) const override { return 1; }
-  [[nodiscard]] double mean_loss(double loss_sum, std::int64_t /*counted*/) const override {
-    return loss_sum;
-  }
-  void begin_step(std::int64_t /*start_sample*/, std::int64_t /*samples*/) override {}
-  void weigh(const SequenceLosses& losses, std::span<float> /*weights*/) override {
-    for (std::int64_t b = 0; b < losses.counted_samples; ++b) {
-      const DrawnSequence& drawn = sequences_[static_cast<std::size_t>(losses.first_sample + b)];
-      const auto nats = losses.nats_BT.subspan(static_cast<std::size_t>(b * sequence_T_),
-                                               static_cast<std::size_t>(sequence_T_));
-      for (const PlacedSample& sample : data_.sequences(drawn.source).samples(drawn.index)) {
-        double& sum = found_[static_cast<std::size_t>(drawn.source)]
-                            [static_cast<std::size_t>(sample.document)];
-        for (const PlacedSample::Run& run : sample.answers) {
-          sum = std::accumulate(nats.begin() + run.begin, nats.begin() + run.end, sum,
-                                std::minus<double>());
-        }
-      }
-    }
-  }
-  ObjectiveSums take_sums() override { return {}; }
-
- private:
-  const BatchLoader& data_;
-  const std::vector<DrawnSequence>& sequences_;
-  std::int64_t sequence_T_;
-  std::vector<std::vector<double>>& found_;
-};
-
-void add_over_ranks(std::vector<double>& numbers, Communicator& world) {
-  CallerStream host;
-  const auto size = static_cast<std::int64_t>(numbers.size());
-  world.all_reduce({numbers.data(), DType::kF64, Shape{size}}, ReduceOp::kSum, Purpose::kControl,
-                   host);
-}
-
 std::string tensor_name(const std::string& part, std::size_t source) {
   return fmt::format("{}.{}", part, source);
 }
@@ -131,47 +76,58 @@ std::vector<DrawnSequence> ReferenceLogProbabilities::unknown(const BatchLoader&
 void ReferenceLogProbabilities::compute(Engine& engine,
                                         const BatchLoader& data,
                                         const std::vector<DrawnSequence>& sequences) {
-  const BatchPlan& batch = engine.plan().batch;
   std::vector<std::vector<double>> sums;
   for (const std::vector<double>& source : by_source_) {
     sums.emplace_back(source.size(), 0.0);
   }
-  engine.set_objective(std::make_unique<Recorder>(data, sequences, batch.sequence, sums));
-  const auto total = static_cast<std::int64_t>(sequences.size());
-  const auto T = static_cast<std::size_t>(batch.sequence);
-  const LoadBatch load = [&](std::int64_t first, std::span<std::int32_t> inputs,
-                             std::span<std::int32_t> targets) {
-    for (std::size_t row = 0; row * T < inputs.size(); ++row) {
-      const std::int64_t at = std::min(first + static_cast<std::int64_t>(row), total - 1);
-      const DrawnSequence& drawn = sequences[static_cast<std::size_t>(at)];
-      data.sequences(drawn.source)
-          .read(drawn.index, inputs.subspan(row * T, T), targets.subspan(row * T, T));
-    }
-  };
-  const std::int64_t at_once = batch.micro_batch * batch.data_parallel;
-  auto told = std::chrono::steady_clock::now();
-  for (std::int64_t begin = 0; begin < total; begin += at_once) {
-    const std::int64_t first = begin + batch.data_rank * batch.micro_batch;
-    engine.evaluate(load, std::min(first, total - 1),
-                    std::clamp<std::int64_t>(total - first, 0, batch.micro_batch));
-    if (const auto now = std::chrono::steady_clock::now();
-        engine.world().rank() == 0 && now - told > kTellEvery) {
-      told = now;
-      spdlog::info("reference: {} of {}", grouped(std::min(begin + at_once, total)),
-                   counted(total, "sequence"));
-    }
+  const auto drawn = [&](std::int64_t row) { return sequences[static_cast<std::size_t>(row)]; };
+  pass_over_rows(
+      engine, std::ssize(sequences),
+      [&](std::int64_t row, std::span<std::int32_t> inputs, std::span<std::int32_t> targets) {
+        data.sequences(drawn(row).source).read(drawn(row).index, inputs, targets);
+      },
+      [&](std::int64_t row, std::span<const float> nats) {
+        std::vector<double>& of_source = sums[static_cast<std::size_t>(drawn(row).source)];
+        for (const PlacedSample& sample :
+             data.sequences(drawn(row).source).samples(drawn(row).index)) {
+          double& sum = of_source[static_cast<std::size_t>(sample.document)];
+          for (const PlacedSample::Run& run : sample.answers) {
+            sum = std::accumulate(nats.begin() + run.begin, nats.begin() + run.end, sum,
+                                  std::minus<double>());
+          }
+        }
+      },
+      "reference");
+  for (std::vector<double>& source : sums) {
+    add_over_ranks(source, engine.world());
   }
-  for (std::size_t source = 0; source < sums.size(); ++source) {
-    if (!engine.tells_losses()) std::fill(sums[source].begin(), sums[source].end(), 0.0);
-    add_over_ranks(sums[source], engine.world());
-  }
-  for (const DrawnSequence& drawn : sequences) {
-    const auto source = static_cast<std::size_t>(drawn.source);
-    for (const PlacedSample& sample : data.sequences(drawn.source).samples(drawn.index)) {
+  for (const DrawnSequence& sequence : sequences) {
+    const auto source = static_cast<std::size_t>(sequence.source);
+    for (const PlacedSample& sample : data.sequences(sequence.source).samples(sequence.index)) {
       const auto document = static_cast<std::size_t>(sample.document);
       by_source_[source][document] = sums[source][document];
     }
   }
+}
+
+std::vector<double> mismatched_log_probabilities(Engine& engine,
+                                                 const BatchLoader& data,
+                                                 const std::vector<AnswerPlace>& answers,
+                                                 const std::string& what) {
+  std::vector<double> sums(answers.size(), 0.0);
+  const auto place = [&](std::int64_t row) { return answers[static_cast<std::size_t>(row)]; };
+  pass_over_rows(
+      engine, std::ssize(answers),
+      [&](std::int64_t row, std::span<std::int32_t> inputs, std::span<std::int32_t> targets) {
+        data.sequences(place(row).source).read_mismatched(place(row).document, inputs, targets);
+      },
+      [&](std::int64_t row, std::span<const float> nats) {
+        sums[static_cast<std::size_t>(row)] =
+            std::accumulate(nats.begin(), nats.end(), 0.0, std::minus<double>());
+      },
+      what);
+  add_over_ranks(sums, engine.world());
+  return sums;
 }
 
 void ReferenceFile::read(const Parts& parts, Communicator& world) const {

@@ -14,6 +14,20 @@
 
 namespace dstrain {
 
+/// An answer in the data.
+struct AnswerPlace {
+  int source = 0;
+  std::int64_t document = 0;
+};
+
+/// Collective. The log-probabilities, by the engine's model as it is, of the prompts of these
+/// answers with answers to others (Sequences::read_mismatched): each the sum over its tokens.
+/// `what`: as pass_over_rows wants it.
+std::vector<double> mismatched_log_probabilities(Engine& engine,
+                                                 const BatchLoader& data,
+                                                 const std::vector<AnswerPlace>& answers,
+                                                 const std::string& what = {});
+
 class ReferenceLogProbabilities {
  public:
   /// None of them is known yet.
@@ -22,14 +36,18 @@ class ReferenceLogProbabilities {
   /// Of an answer of which some token is trained: the sum over its tokens, nats.
   [[nodiscard]] double of(int source, std::int64_t document) const;
   [[nodiscard]] bool knows(int source, std::int64_t document) const;
+  void set(const AnswerPlace& answer, double log_probability) {
+    by_source_.at(static_cast<std::size_t>(answer.source))
+        .at(static_cast<std::size_t>(answer.document)) = log_probability;
+  }
   /// By source, then by document; a number that is none where it is not known.
   [[nodiscard]] const std::vector<std::vector<double>>& all() const { return by_source_; }
 
-  /// The pairs of the first `samples` samples that are not all known. Each counts once.
+  /// The sequences of the first `samples` samples whose answers are not all known. Each counts
+  /// once.
   [[nodiscard]] std::vector<DrawnSequence> unknown(const BatchLoader& data,
                                                    std::int64_t samples) const;
-  /// Collective. Computes those of `sequences` by the engine's model as it is, whose objective is
-  /// another one afterwards.
+  /// Collective. Computes those of `sequences` by the engine's model as it is.
   void compute(Engine& engine,
                const BatchLoader& data,
                const std::vector<DrawnSequence>& sequences);

@@ -46,6 +46,17 @@ std::string routing_text(const std::vector<LayerRouting>& routing) {
   return text;
 }
 
+std::string preference_text(const std::optional<PreferenceMetrics>& metrics) {
+  if (!metrics) return "";
+  std::string text;
+  if (metrics->accuracy) text += fmt::format("  accuracy {:.2f}", *metrics->accuracy);
+  if (metrics->chosen_reward && metrics->rejected_reward) {
+    text += fmt::format("  margin {:.3f}", *metrics->chosen_reward - *metrics->rejected_reward);
+  }
+  if (metrics->divergence) text += fmt::format("  divergence {:.3f}", *metrics->divergence);
+  return text;
+}
+
 /// The width of the terminal on stderr; none where it is not a terminal, or the width is unknown.
 std::optional<std::size_t> columns() {
   winsize size{};
@@ -85,11 +96,7 @@ void ProgressLine::on_step(const StepMetrics& metrics, bool /*is_last*/) {
     if (evaluated) {
       line += fmt::format("  validation {:.4f}", *metrics.validation_loss);
     }
-    if (metrics.preferences) {
-      line +=
-          fmt::format("  accuracy {:.2f}  margin {:.3f}", metrics.preferences->accuracy,
-                      metrics.preferences->chosen_reward - metrics.preferences->rejected_reward);
-    }
+    line += preference_text(metrics.preferences);
     line += fmt::format("  lr {:.2e}  grad norm {:.3f}  {:.0f} tokens/s  {} left",
                         metrics.learning_rate, metrics.grad_norm, metrics.tokens_per_second,
                         clock_text(seconds_left(metrics.step)));

@@ -14,8 +14,8 @@ Value dropped_share(const StepMetrics& m) {
   return dropped ? Value(dropped->share) : std::nullopt;
 }
 
-Value of_pairs(const std::optional<PreferenceMetrics>& metrics, double PreferenceMetrics::*member) {
-  return metrics ? Value((*metrics).*member) : std::nullopt;
+Value of_pairs(const std::optional<PreferenceMetrics>& metrics, Value PreferenceMetrics::*member) {
+  return metrics ? (*metrics).*member : std::nullopt;
 }
 
 Value bytes(const StepMetrics& m, std::int64_t RankMemory::*member) {
@@ -36,6 +36,8 @@ const std::vector<Curve>& curves() {
        [](const M& m) { return of_pairs(m.preferences, &PreferenceMetrics::rejected_reward); }},
       {"train/preference_accuracy", "share of pairs whose chosen answer has the higher reward",
        [](const M& m) { return of_pairs(m.preferences, &PreferenceMetrics::accuracy); }},
+      {"train/divergence", "from the reference, nats",
+       [](const M& m) { return of_pairs(m.preferences, &PreferenceMetrics::divergence); }},
       {"train/learning_rate", "of the step", [](const M& m) -> Value { return m.learning_rate; }},
       {"train/grad_norm", "L2 norm of all gradients, before clipping",
        [](const M& m) -> Value { return m.grad_norm; }},

@@ -53,9 +53,13 @@ Json split_of(const TimeSplit& split) {
 
 /// How evenly experts are chosen: of a step, or of one of its layers.
 void add_preferences(Json& of, const std::string& prefix, const PreferenceMetrics& metrics) {
-  of[prefix + "chosen_reward"] = metrics.chosen_reward;
-  of[prefix + "rejected_reward"] = metrics.rejected_reward;
-  of[prefix + "preference_accuracy"] = metrics.accuracy;
+  const auto add = [&](const char* name, const std::optional<double>& value) {
+    if (value) of[prefix + name] = *value;
+  };
+  add("chosen_reward", metrics.chosen_reward);
+  add("rejected_reward", metrics.rejected_reward);
+  add("preference_accuracy", metrics.accuracy);
+  add("divergence", metrics.divergence);
 }
 
 void add_routing(Json& of,

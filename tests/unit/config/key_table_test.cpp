@@ -343,6 +343,8 @@ const std::map<std::string, Flip>& flips() {
       {"preferences.loss_type", {"ipo"}},
       {"preferences.beta", {"0.5", {kRobust}}},
       {"preferences.label_smoothing", {"0.25", {kRobust}}},
+      {"preferences.desirable_weight", {"2", {kRobust}}},
+      {"preferences.undesirable_weight", {"2", {kRobust}}},
       {"training.freeze", {"[\"embedding.*\"]"}},
       {"training.cuda_graphs", {"true"}},
       {"training.output_dir", {"elsewhere"}},

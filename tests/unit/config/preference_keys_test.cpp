@@ -32,8 +32,13 @@ TEST_CASE("preferences that cannot be meant are refused", "[config]") {
              Contains("greater than 0"));
   CHECK_THAT(
       error_of(1, {"preferences.loss_type=sigmoid"}),
-      Contains("preferences are learnt from pairs of answers, and the data hold plain text"));
+      Contains(
+          "preferences are learnt from answers that were rated, and the data hold plain text"));
   const std::string samples = "data.samples=true";
+  CHECK_THAT(error_of(1, {"preferences.loss_type=ipo", samples, "preferences.desirable_weight=2"}),
+             Contains("are of single answers"));
+  CHECK(error_of(1, {"preferences.loss_type=kto", samples, "preferences.desirable_weight=2"})
+            .empty());
   CHECK(error_of(1, {"preferences.loss_type=sigmoid", samples}).empty());
   CHECK_THAT(
       error_of(1, {"preferences.loss_type=sigmoid", samples, "data.document_attention=false"}),

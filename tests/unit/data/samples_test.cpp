@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <numeric>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -160,6 +161,44 @@ TEST_CASE("the file says which tokens are trained, and of which part of a pair",
   CHECK(chosen[1].size == 5);
   CHECK(index->parts(1)[1].mode == kRejectedMode);
   CHECK(index->parts(1)[1].begin == 13 + 8);
+}
+
+TEST_CASE("a prompt with the answer to another", "[data]") {
+  const ScratchFolder folder;
+  write_file(
+      folder / "chats.jsonl",
+      R"({"prompt": [{"role": "user", "content": "q"}], "completion": [{"role": "assistant", "content": "good"}], "label": true}
+{"prompt": [{"role": "user", "content": "why"}], "completion": [{"role": "assistant", "content": "bad"}], "label": false}
+)");
+  CHECK(prepare(options_for(folder)).samples.kind == "rated answers");
+  DataConfig data = data_of(folder, 20);
+  data.sample_kind = SampleKind::kRated;
+  data.pack = DocumentPack::kNone;
+  const BatchLoader loader(data, data.train, 256, 1);
+  const Sequences& sequences = loader.sequences(0);
+  const auto mismatched = [&](std::int64_t document) {
+    std::vector<std::int32_t> inputs(20);
+    std::vector<std::int32_t> targets(20);
+    sequences.read_mismatched(document, inputs, targets);
+    std::string text;
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      text += inputs[i] == 0 ? '_' : static_cast<char>(inputs[i]);
+      if (targets[i] >= 0) CHECK(targets[i] == inputs[i + 1]);
+    }
+    return std::pair(text, std::count_if(targets.begin(), targets.end(),
+                                         [](std::int32_t target) { return target >= 0; }));
+  };
+  CHECK(mismatched(0) == std::pair(std::string("<u>q;<a>bad;________"), std::ptrdiff_t{4}));
+  CHECK(mismatched(1) == std::pair(std::string("<u>why;<a>good;_____"), std::ptrdiff_t{5}));
+  std::set<bool> liked;
+  for (std::int64_t index = 0; index < sequences.count(); ++index) {
+    REQUIRE(sequences.samples(index).size() == 1);
+    const PlacedSample sample = sequences.samples(index).front();
+    liked.insert(sample.is_liked);
+    CHECK(sample.num_answer_tokens() == (sample.is_liked ? 5 : 4));
+    CHECK(sample.answers.front().end == sample.size - 1);
+  }
+  CHECK(liked.size() == 2);
 }
 
 TEST_CASE("data that would train a model wrongly are refused", "[data]") {

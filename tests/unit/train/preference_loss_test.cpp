@@ -1,5 +1,5 @@
 // The losses of preferences: their derivatives by finite differences, and values that are known.
-#include "engine/train/objective/pair_loss.h"
+#include "engine/train/objective/preference_loss.h"
 
 #include <cmath>
 
@@ -43,6 +43,27 @@ TEST_CASE("the derivatives of preferences' losses follow finite differences", "[
             Approx((at(0, kStep) - at(0, -kStep)) / (2 * kStep)).epsilon(1e-4).margin(1e-8));
     }
   }
+}
+
+TEST_CASE("the derivatives of rated answers' losses follow finite differences", "[preferences]") {
+  constexpr double kStep = 1e-5;
+  const PreferenceConfig config{.loss = PreferenceLoss::kKto,
+                                .beta = 0.3,
+                                .desirable_weight = 1.5,
+                                .undesirable_weight = 0.5};
+  for (const bool is_liked : {true, false}) {
+    for (const double ratio : {-40.0, -1.0, 0.0, 2.0, 30.0}) {
+      CAPTURE(is_liked, ratio);
+      const auto loss_at = [&](double moved) {
+        return rated_loss(config, answer(ratio - 20.0 + moved, -20.0, 7), is_liked, 0.75).loss;
+      };
+      const RatedLoss found = rated_loss(config, answer(ratio - 20.0, -20.0, 7), is_liked, 0.75);
+      CHECK(found.by_answer ==
+            Approx((loss_at(kStep) - loss_at(-kStep)) / (2 * kStep)).epsilon(1e-4).margin(1e-8));
+    }
+  }
+  CHECK(rated_loss(config, answer(-5.0, -5.75, 3), true, 0.75).loss == 0.75);
+  CHECK(rated_loss(config, answer(-5.0, -5.75, 3), false, 0.75).loss == 0.25);
 }
 
 TEST_CASE("losses of preferences where nothing is preferred yet", "[preferences]") {

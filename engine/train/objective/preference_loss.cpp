@@ -1,4 +1,4 @@
-#include "engine/train/objective/pair_loss.h"
+#include "engine/train/objective/preference_loss.h"
 
 #include <algorithm>
 #include <cmath>
@@ -45,6 +45,8 @@ PairLoss pair_loss(const PreferenceConfig& config,
   const double d = c - r;
   switch (config.loss) {
     case PreferenceLoss::kNone:
+    case PreferenceLoss::kKto:
+    case PreferenceLoss::kApoZeroUnpaired:
       break;
     case PreferenceLoss::kSigmoid:
       return of_difference(-log_logistic(d), -beta * logistic(-d));
@@ -82,6 +84,17 @@ PairLoss pair_loss(const PreferenceConfig& config,
     }
   }
   return {};
+}
+
+RatedLoss rated_loss(const PreferenceConfig& config,
+                     const AnswerLikelihood& answer,
+                     bool is_liked,
+                     double divergence) {
+  const double moved = config.beta * (answer.log_ratio() - divergence);
+  const double weight = is_liked ? config.desirable_weight : config.undesirable_weight;
+  const double slope = weight * config.beta * logistic_slope(moved);
+  return {.loss = weight * logistic(is_liked ? -moved : moved),
+          .by_answer = is_liked ? -slope : slope};
 }
 
 }  // namespace dstrain

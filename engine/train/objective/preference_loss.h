@@ -1,5 +1,5 @@
-// The losses of a pair of answers, as functions of how likely they are (preference_config.h has the
-// sources of the formulas).
+// The losses of a pair of answers, or of a rated one, as functions of how likely they are
+// (preference_config.h has the sources of the formulas).
 #pragma once
 
 #include "engine/config/preference_config.h"
@@ -27,5 +27,17 @@ struct PairLoss {
 PairLoss pair_loss(const PreferenceConfig& config,
                    const AnswerLikelihood& chosen,
                    const AnswerLikelihood& rejected);
+
+/// A loss, and its derivative by the answer's log-probability.
+struct RatedLoss {
+  double loss = 0.0;
+  double by_answer = 0.0;
+};
+
+/// Of a loss of single answers. `divergence`: z, nats; 0 where the loss has none.
+RatedLoss rated_loss(const PreferenceConfig& config,
+                     const AnswerLikelihood& answer,
+                     bool is_liked,
+                     double divergence);
 
 }  // namespace dstrain

@@ -1,0 +1,93 @@
+#include "engine/train/objective/row_pass.h"
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <utility>
+
+#include <spdlog/spdlog.h>
+
+#include "engine/base/amount_text.h"
+#include "kernels/core/caller_stream.h"
+
+namespace dstrain {
+namespace {
+
+constexpr std::chrono::seconds kTellEvery{10};
+
+/// Minimises nothing.
+class Listener final : public WeighingObjective {
+ public:
+  Listener(std::int64_t sequence_T, const TakeRow& take) : sequence_T_(sequence_T), take_(take) {}
+
+  [[nodiscard]] double gradient_scale(double /*scale*/, const StepSize& /*step*/) const override {
+    return 0.0;
+  }
+  [[nodiscard]] double token_scale(double /*scale*/, const StepSize& /*step*/) const override {
+    return 0.0;
+  }
+  [[nodiscard]] std::int64_t targets(const StepSize& /*step*/) const override { return 1; }
+  [[nodiscard]] double mean_loss(double loss_sum, std::int64_t /*counted*/) const override {
+    return loss_sum;
+  }
+  void begin_step(std::int64_t /*start_sample*/, std::int64_t /*samples*/) override {}
+  void weigh(const SequenceLosses& losses, std::span<float> /*weights*/) override {
+    const auto T = static_cast<std::size_t>(sequence_T_);
+    for (std::int64_t b = 0; b < losses.counted_samples; ++b) {
+      take_(losses.first_sample + b, losses.nats_BT.subspan(static_cast<std::size_t>(b) * T, T));
+    }
+  }
+  ObjectiveSums take_sums() override { return {}; }
+
+ private:
+  std::int64_t sequence_T_;
+  const TakeRow& take_;
+};
+
+}  // namespace
+
+void pass_over_rows(Engine& engine,
+                    std::int64_t rows,
+                    const ReadRow& read,
+                    const TakeRow& take,
+                    const std::string& what) {
+  const BatchPlan& batch = engine.plan().batch;
+  const bool tells = engine.tells_losses();
+  const TakeRow take_once = [&](std::int64_t row, std::span<const float> nats) {
+    if (tells) take(row, nats);
+  };
+  std::unique_ptr<Objective> objective =
+      engine.set_objective(std::make_unique<Listener>(batch.sequence, take_once));
+  const auto T = static_cast<std::size_t>(batch.sequence);
+  const LoadBatch load = [&](std::int64_t first, std::span<std::int32_t> inputs,
+                             std::span<std::int32_t> targets) {
+    for (std::size_t row = 0; row * T < inputs.size(); ++row) {
+      // A micro-batch that reaches past the end is filled up with the last.
+      read(std::min(first + static_cast<std::int64_t>(row), rows - 1), inputs.subspan(row * T, T),
+           targets.subspan(row * T, T));
+    }
+  };
+  const std::int64_t at_once = batch.micro_batch * batch.data_parallel;
+  auto told = std::chrono::steady_clock::now();
+  for (std::int64_t begin = 0; begin < rows; begin += at_once) {
+    const std::int64_t first = begin + batch.data_rank * batch.micro_batch;
+    engine.evaluate(load, std::min(first, rows - 1),
+                    std::clamp<std::int64_t>(rows - first, 0, batch.micro_batch));
+    if (const auto now = std::chrono::steady_clock::now();
+        !what.empty() && engine.world().rank() == 0 && now - told > kTellEvery) {
+      told = now;
+      spdlog::info("{}: {} of {}", what, grouped(std::min(begin + at_once, rows)),
+                   counted(rows, "sequence"));
+    }
+  }
+  engine.set_objective(std::move(objective));
+}
+
+void add_over_ranks(std::vector<double>& numbers, Communicator& world) {
+  CallerStream host;
+  const auto size = static_cast<std::int64_t>(numbers.size());
+  world.all_reduce({numbers.data(), DType::kF64, Shape{size}}, ReduceOp::kSum, Purpose::kControl,
+                   host);
+}
+
+}  // namespace dstrain

@@ -1,0 +1,31 @@
+// Passes over sequences that are not a step's: what their targets lose by the model as it is.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "engine/train/engine.h"
+
+namespace dstrain {
+
+/// Fills the T inputs and targets of a row.
+using ReadRow = std::function<void(
+    std::int64_t row, std::span<std::int32_t> inputs, std::span<std::int32_t> targets)>;
+/// Takes the losses of its targets, nats, 0 where there is no target.
+using TakeRow = std::function<void(std::int64_t row, std::span<const float> nats_T)>;
+
+/// Collective. Computes rows 0 to `rows` - 1, shared out among the ranks, and hands each to `take`
+/// on one rank. The engine has its objective back afterwards. `what`: for a line of progress every
+/// ten seconds; empty: none.
+void pass_over_rows(Engine& engine,
+                    std::int64_t rows,
+                    const ReadRow& read,
+                    const TakeRow& take,
+                    const std::string& what = {});
+
+/// Collective. Adds up numbers over all ranks.
+void add_over_ranks(std::vector<double>& numbers, Communicator& world);
+
+}  // namespace dstrain
