@@ -212,6 +212,11 @@ void print_json(const Flags& flags,
 int generate(const Flags& flags) {
   set_up_logging("[generate] ");
   WeightsSource weights = open_weights(flags.checkpoint);
+  if (weights.model.scores) {
+    throw ConfigError(
+        fmt::format("--checkpoint {}: a reward model, whose head scores text and writes none",
+                    flags.checkpoint));
+  }
   merge_adapters(weights);
   const ModelSpec model = with_window(weights.model, weights.path);
   const RunFacts run = read_run_facts(weights.training.config, weights.training.tokenizer);

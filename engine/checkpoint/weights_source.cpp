@@ -124,6 +124,22 @@ void merge_adapter(WeightsSource& source, const fs::path& folder) {
                                                     source.model, config);
 }
 
+bool holds_scores(const fs::path& path) {
+  const RecognisedCheckpoint found = recognise_format(path);
+  switch (found.format) {
+    case CheckpointFormat::kDstrain:
+      return parse_model_spec(CheckpointSource(found.path).training().config,
+                              fmt::format("{}: config", (found.path / kManifestName).string()))
+          .scores;
+    case CheckpointFormat::kHuggingFace:
+      return load_model_spec(found.path.string()).scores;
+    case CheckpointFormat::kLlmC:
+    case CheckpointFormat::kDeepSpeed:
+      return false;
+  }
+  return false;
+}
+
 std::unique_ptr<TensorSource> open_weights_of(const ModelSpec& model, const fs::path& path) {
   const RecognisedCheckpoint found = recognise_format(path);
   std::unique_ptr<TensorSource> source;

@@ -36,6 +36,9 @@ void merge_adapters(WeightsSource& source);
 /// Merges the adapter of a folder of PEFT's into them. Throws CheckpointError.
 void merge_adapter(WeightsSource& source, const std::filesystem::path& folder);
 
+/// Whether the head of these weights scores (ModelSpec::scores). Throws as open_weights does.
+bool holds_scores(const std::filesystem::path& path);
+
 /// The same for a model that is known already: its tensors must be there, and no others. Adapters
 /// are merged.
 std::unique_ptr<TensorSource> open_weights_of(const ModelSpec& model,

@@ -254,6 +254,31 @@ Key mxfp4_weights() {
   return for_families(key, reads_mxfp4);
 }
 
+/// The class of a Hugging Face config.json, of which one thing is taken: whether it scores.
+Key architectures() {
+  Key key = silent("model.architectures");
+  key.set = [](ConfigDraft& draft, const JsonNode& node) {
+    for (const JsonNode& name : node.items) {
+      if (name.is(JsonNode::Kind::kString) && name.text.ends_with("ForSequenceClassification")) {
+        draft.config.model.scores = true;
+      }
+    }
+  };
+  return key;
+}
+
+/// dstrain's own; shown where it is true, as other models have none.
+Key score_head() {
+  Key key = null_is_default(kModel.field("score_head", {}, &ModelSpec::scores));
+  key.set = [](ConfigDraft& draft, const JsonNode& node) {
+    draft.config.model.scores = draft.config.model.scores || node.boolean;
+  };
+  key.get = [](const Config& config) -> std::string {
+    return config.model.scores ? "true" : std::string();
+  };
+  return key;
+}
+
 }  // namespace
 
 std::vector<Key> model_keys() {
@@ -267,6 +292,8 @@ std::vector<Key> model_keys() {
     keys.insert(keys.end(), part.begin(), part.end());
   }
   keys.push_back(kModel.field("tie_word_embeddings", {}, &ModelSpec::tied_embeddings));
+  keys.push_back(architectures());
+  keys.push_back(score_head());
   keys.push_back(for_families(kModel.field("norm_head", {}, &ModelSpec::unit_head), has_unit_head));
   for (Key& key : spelled(
            "initializer_range", [](const Family&) { return true; },
@@ -280,8 +307,7 @@ std::vector<Key> model_keys() {
       for_families(refused("model.quantization_config", {}, "dstrain trains in fp32 or bf16"),
                    [](const Family& family) { return !reads_mxfp4(family); }));
   keys.push_back(mxfp4_weights());
-  for (const char* name : {"architectures",
-                           "torch_dtype",
+  for (const char* name : {"torch_dtype",
                            "dtype",
                            "bos_token_id",
                            "eos_token_id",

@@ -21,6 +21,10 @@ enum class PreferenceLoss : std::uint8_t {
   /// "orpo": without a reference, the next token of the chosen answer and its prompt, less β log σ
   /// of the log odds ratio of the answers (Hong et al. 2024, eq. 6 and 7)
   kOrpo,
+  /// "reward": of scores instead of log r, -log σ(s(c) - s(r)) + ω (s(c) + s(r))², where s is what
+  /// the model's head makes of an answer's last token: trains a reward model (Bradley and Terry
+  /// 1952; ω: Eisenstein et al. 2023)
+  kReward,
   // Of an answer that was liked, or of one that was not:
   /// "kto": w (1 - σ(β (log r - z))), or w (1 - σ(β (z - log r))); z is how far the model has moved
   /// away from the reference, the mean of log r over prompts with answers to others, at least 0
@@ -36,13 +40,18 @@ struct PreferenceConfig {
   double desirable_weight = 1.0;                ///< w of answers that were liked
   double undesirable_weight = 1.0;              ///< w of those that were not
 
+  double center_rewards_coefficient = 0.0;  ///< ω, of "reward"
+
+  [[nodiscard]] bool of_scores() const { return loss == PreferenceLoss::kReward; }
   [[nodiscard]] bool of_single_answers() const {
     return loss == PreferenceLoss::kKto || loss == PreferenceLoss::kApoZeroUnpaired;
   }
   /// Whether z is needed.
   [[nodiscard]] bool needs_divergence() const { return loss == PreferenceLoss::kKto; }
   [[nodiscard]] bool enabled() const { return loss != PreferenceLoss::kNone; }
-  [[nodiscard]] bool needs_reference() const { return enabled() && loss != PreferenceLoss::kOrpo; }
+  [[nodiscard]] bool needs_reference() const {
+    return enabled() && loss != PreferenceLoss::kOrpo && !of_scores();
+  }
   bool operator==(const PreferenceConfig&) const = default;
 };
 

@@ -27,6 +27,7 @@ std::vector<Key> preference_keys() {
                                           {"apo_zero", PreferenceLoss::kApoZero},
                                           {"apo_down", PreferenceLoss::kApoDown},
                                           {"orpo", PreferenceLoss::kOrpo},
+                                          {"reward", PreferenceLoss::kReward},
                                           {"kto", PreferenceLoss::kKto},
                                           {"apo_zero_unpaired", PreferenceLoss::kApoZeroUnpaired}},
                                          &PreferenceConfig::loss)),
@@ -34,6 +35,8 @@ std::vector<Key> preference_keys() {
       of_preferences(kPreferences.field("label_smoothing",
                                         {.low = 0, .high = 0.5, .high_open = true},
                                         &PreferenceConfig::label_smoothing)),
+      of_preferences(kPreferences.field("center_rewards_coefficient", at_least(0),
+                                        &PreferenceConfig::center_rewards_coefficient)),
       of_preferences(
           kPreferences.field("desirable_weight", at_least(0), &PreferenceConfig::desirable_weight)),
       of_preferences(kPreferences.field("undesirable_weight", at_least(0),

@@ -137,6 +137,16 @@ void find_samples(LoadedConfig& loaded, Origins& origins) {
 void take_preferences(Config& config, Origins& origins) {
   const PreferenceConfig& preferences = config.preferences;
   constexpr const char* kLoss = "preferences.loss_type";
+  if (config.model.scores && !preferences.of_scores()) {
+    throw_config_error(
+        origins["model.score_head"], "model.score_head",
+        "the model's head scores, which loss_type \"reward\" alone trains: take that, or "
+        "a model whose head has logits");
+  }
+  if (preferences.of_scores()) {
+    config.model.scores = true;
+    origins["model.score_head"] = "derived: preferences.loss_type \"reward\"";
+  }
   if (!preferences.enabled()) {
     if (preferences == PreferenceConfig{}) return;
     throw_config_error("", kLoss, "missing: write which loss, such as \"sigmoid\" (DPO)");
@@ -170,6 +180,16 @@ void take_preferences(Config& config, Origins& origins) {
         origins["fp8.enabled"], "fp8.enabled",
         "the reference of preferences is computed before the first step, by which 8-bit "
         "products find their scales: write false, or take \"orpo\"");
+  }
+  if (preferences.center_rewards_coefficient != 0.0 && !preferences.of_scores()) {
+    throw_config_error(origins[kLoss], kLoss,
+                       "center_rewards_coefficient is of \"reward\": leave it out, or take that");
+  }
+  if (preferences.of_scores() && config.adapters.enabled()) {
+    throw_config_error(
+        origins["peft.target_modules"], "peft.target_modules",
+        "adapters alone would be trained, and the head that scores would stay as it was "
+        "drawn: leave \"peft\" out with loss_type \"reward\"");
   }
   const bool are_weighed =
       preferences.desirable_weight != 1.0 || preferences.undesirable_weight != 1.0;

@@ -32,6 +32,7 @@ LossHead LossHead::declare(const LayerShape& shape,
   head.batch_ = shape.batch;
   head.sequence_chunks_ = shape.context.chunks();
   head.tied_ = shape.model.tied_embeddings;
+  head.scores_ = shape.model.scores;
   head.logit_cap_ = shape.model.logit_cap;
   head.slice_ = Embedding::vocabulary_slice(shape);
   head.norm_ = Norm::declare(norm_shape(shape), shape.model.final_norm, "final_norm",
@@ -49,6 +50,20 @@ LossHead LossHead::declare(const LayerShape& shape,
         {"logits", {1, columns}, DType::kF32, Lifetime::kScratch, LayerKind::kLogits});
     return head;
   }
+  const auto add = [&](const char* name, const Shape& of, DType dtype) {
+    return blueprint.add_backward_buffer({name, of, dtype, Lifetime::kScratch});
+  };
+  head.losses_ = add("losses", {tokens}, DType::kF32);
+  head.d_norm_ = add("d_norm", {tokens, shape.model.hidden_size}, shape.compute);
+  head.loss_sum_ = add("loss_sum", {1}, DType::kF64);
+  if (shape.weighs_targets) head.weights_ = add("target_weights", {tokens}, DType::kF32);
+  if (shape.tensor.sequence_parallel) {
+    head.gathered_ = add("gathered", {tokens, shape.model.hidden_size}, shape.compute);
+  }
+  if (head.scores_) {
+    head.d_scores_ = add("d_scores", {tokens, 1}, shape.compute);
+    return head;
+  }
   // Chunks are of even size, as each reads the whole weight and adds to its whole gradient.
   head.chunk_tokens_ = shape.tile_tokens(
       shape.loss_tile_tokens > 0
@@ -59,16 +74,6 @@ LossHead LossHead::declare(const LayerShape& shape,
                                                 shape.compute,
                                                 Lifetime::kScratch,
                                                 LayerKind::kLogits});
-  head.losses_ =
-      blueprint.add_backward_buffer({"losses", {tokens}, DType::kF32, Lifetime::kScratch});
-  if (shape.weighs_targets) {
-    head.weights_ = blueprint.add_backward_buffer(
-        {"target_weights", {tokens}, DType::kF32, Lifetime::kScratch});
-  }
-  head.d_norm_ = blueprint.add_backward_buffer(
-      {"d_norm", {tokens, shape.model.hidden_size}, shape.compute, Lifetime::kScratch});
-  head.loss_sum_ =
-      blueprint.add_backward_buffer({"loss_sum", {1}, DType::kF64, Lifetime::kScratch});
   if (shape.tensor.ranks > 1) {
     head.stats_ = blueprint.add_backward_buffer({"vocabulary_stats",
                                                  {shape.tensor.ranks, head.chunk_tokens_, 3},
@@ -76,10 +81,6 @@ LossHead LossHead::declare(const LayerShape& shape,
                                                  Lifetime::kScratch});
     head.logsumexp_ = blueprint.add_backward_buffer(
         {"vocabulary_logsumexp", {head.chunk_tokens_}, DType::kF32, Lifetime::kScratch});
-  }
-  if (shape.tensor.sequence_parallel) {
-    head.gathered_ = blueprint.add_backward_buffer(
-        {"gathered", {tokens, shape.model.hidden_size}, shape.compute, Lifetime::kScratch});
   }
   return head;
 }
@@ -142,6 +143,11 @@ void LossHead::compute_losses(const LayerContext& context, int slot, ConstTensor
   const ConstTensor hidden = context.tensor_parallel.enter(
       norm_.output(context, slot), context.optional_buffer(gathered_), context.compute);
   const Tensor losses = context.buffer(losses_);
+  if (scores_) {
+    context.ops.linear_forward(hidden, context.param(weight_), {}, losses.view({tokens_, 1}),
+                               context.compute);
+    return;
+  }
   measure_rows(context);
   for (std::int64_t begin = 0; begin < tokens_; begin += chunk_tokens_) {
     const std::int64_t end = std::min(begin + chunk_tokens_, tokens_);
@@ -163,6 +169,7 @@ void LossHead::evaluate(const LayerContext& context,
                         std::int64_t counted_samples,
                         Write loss_write) const {
   compute_losses(context, slot, targets_N);
+  if (scores_) return;
   const Tensor losses = context.buffer(losses_);
   const std::int64_t chunk = tokens_ / sequence_chunks_;
   for (std::int64_t begin = 0; begin < tokens_; begin += chunk) {
@@ -183,6 +190,13 @@ void LossHead::backward(const LayerContext& context,
   const TensorParallel& tensor = context.tensor_parallel;
   const ConstTensor hidden = tensor.enter(norm_.output(context, slot),
                                           context.optional_buffer(gathered_), context.compute);
+  if (scores_) {
+    check(weighed, "scores without weights have no gradients");
+    score_backward(context, hidden, gradient_scale, head_gradients);
+    norm_.backward(context, slot, tensor.enter_backward(context.buffer(d_norm_), context.compute),
+                   d_residual, Write::kOverwrite, head_gradients);
+    return;
+  }
   const ConstTensor weight = context.param(weight_);
   const GradTarget& weight_target = tied_ ? embedding_gradients : head_gradients;
   const bool trains_weight = weight_target.wants(weight_);
@@ -226,6 +240,22 @@ void LossHead::backward(const LayerContext& context,
   context.ops.sum(losses, loss_sum(context), loss_write, context.compute);
   norm_.backward(context, slot, tensor.enter_backward(d_norm, context.compute), d_residual,
                  Write::kOverwrite, head_gradients);
+}
+
+void LossHead::score_backward(const LayerContext& context,
+                              ConstTensor hidden,
+                              float gradient_scale,
+                              const GradTarget& head_gradients) const {
+  const bool computes = context.tensor_parallel.rank() == 0;
+  const Tensor d_scores = context.buffer(d_scores_);
+  context.ops.add_scaled(context.buffer(weights_), computes ? gradient_scale : 0.0F, d_scores,
+                         Write::kOverwrite, context.compute);
+  context.ops.linear_backward_input(d_scores, context.param(weight_), context.buffer(d_norm_),
+                                    context.compute);
+  if (head_gradients.wants(weight_)) {
+    context.ops.linear_backward_weight(d_scores, hidden, head_gradients.param(weight_),
+                                       head_gradients.write, context.compute);
+  }
 }
 
 }  // namespace dstrain

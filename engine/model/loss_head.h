@@ -9,6 +9,10 @@
 // one for the losses, and, once the weights are known, one that computes the logits again for the
 // gradients.
 //
+// A head that scores makes one number of each token, and no loss: what is minimised is a function
+// of scores, and their weights are its derivatives by them. One tensor-parallel rank computes the
+// gradients.
+//
 // Where the layers extend a cache there is no loss: what counts is the last of the tokens that a
 // forward computes, whose logits are asked for when they are needed.
 #pragma once
@@ -38,7 +42,7 @@ class LossHead {
   [[nodiscard]] ConstTensor next_logits(const LayerContext& context) const;
   /// Computes losses only, after forward. Valid until the slot's backward.
   void compute_losses(const LayerContext& context, int slot, ConstTensor targets_N) const;
-  /// f32 [N], nats: of the last compute_losses, evaluate or backward.
+  /// f32 [N], nats, or scores: of the last compute_losses, evaluate or backward.
   [[nodiscard]] Tensor losses(const LayerContext& context) const { return context.buffer(losses_); }
   /// f32 [N]: the place of the weights that backward takes with `weighed`.
   [[nodiscard]] Tensor weights(const LayerContext& context) const {
@@ -69,6 +73,11 @@ class LossHead {
   [[nodiscard]] bool tied() const { return tied_; }
 
  private:
+  /// Sets d_norm_ and adds to the weight's gradient, from the weights of scores.
+  void score_backward(const LayerContext& context,
+                      ConstTensor hidden,
+                      float gradient_scale,
+                      const GradTarget& head_gradients) const;
   /// For those of unit rows, before logits of the same weight are computed.
   void measure_rows(const LayerContext& context) const;
   /// Writes the logits of as many tokens as `hidden` holds final norms.
@@ -86,13 +95,15 @@ class LossHead {
   std::int64_t chunk_tokens_ = 0;
   VocabSlice slice_;  // of the vocabulary: this rank's columns of the logits
   bool tied_ = false;
+  bool scores_ = false;
   float logit_cap_ = 0.0F;  // 0: none
   Norm norm_;
-  ParamRef weight_;    // [V, C]: own, or the embedding's
-  BufferRef logits_;   // scratch [chunk, V]; [1, V] where a cache is extended
-  BufferRef losses_;   // scratch [N]
-  BufferRef weights_;  // scratch [N], where targets have weights
-  BufferRef d_norm_;   // scratch [N, C]
+  ParamRef weight_;     // [V, C]: own, or the embedding's
+  BufferRef logits_;    // scratch [chunk, V]; [1, V] where a cache is extended
+  BufferRef losses_;    // scratch [N]
+  BufferRef weights_;   // scratch [N], where targets have weights
+  BufferRef d_scores_;  // scratch [N], of a head that scores
+  BufferRef d_norm_;    // scratch [N, C]
   BufferRef loss_sum_;
   BufferRef squares_;  // scratch [V]: of the rows' lengths, where they count with length one
   // Where the vocabulary is shared out, per chunk:

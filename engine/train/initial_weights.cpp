@@ -38,14 +38,19 @@ void read_parameter(const TensorSource& source, const CheckpointTensor& paramete
 }  // namespace
 
 void start_from_weights(const Config& config, Engine& engine) {
-  engine.draw_parameters([](const ParamDecl& param) { return is_adapter(param.name); });
   Outcome mine;
   std::string left_out;
   try {
-    const std::unique_ptr<TensorSource> source =
-        open_weights_of(config.model, config.initial_weights);
+    ModelSpec held = config.model;
+    held.scores = held.scores && holds_scores(config.initial_weights);
+    const bool draws_head = config.model.scores && !held.scores;
+    const auto is_drawn = [&](const std::string& tensor) {
+      return is_adapter(tensor) || (draws_head && tensor == "head.weight");
+    };
+    engine.draw_parameters([&](const ParamDecl& param) { return is_drawn(param.name); });
+    const std::unique_ptr<TensorSource> source = open_weights_of(held, config.initial_weights);
     for (const CheckpointTensor& parameter : parameter_tensors(engine)) {
-      if (is_adapter(parameter.piece.tensor)) continue;
+      if (is_drawn(parameter.piece.tensor)) continue;
       read_parameter(*source, parameter);
     }
     left_out = source->left_out();

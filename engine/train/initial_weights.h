@@ -12,8 +12,9 @@
 namespace dstrain {
 
 /// Collective. Sets the engine's parameters to those of config.initial_weights, in the master's
-/// dtype, and draws adapters, which no weights hold; the optimizer starts afresh. Throws
-/// ConfigError or CheckpointError on all ranks if one cannot read its part, with that rank's words.
+/// dtype, and draws what they do not hold: adapters, and the head that scores of a model of which
+/// they have another; the optimizer starts afresh. Throws ConfigError or CheckpointError on all
+/// ranks if one cannot read its part, with that rank's words.
 void start_from_weights(const Config& config, Engine& engine);
 
 }  // namespace dstrain

@@ -459,7 +459,7 @@ RunPlan make_run_plan(const Config& config,
               .rank = rank,
               .groups = plan_groups(
                   mesh,
-                  {.tied_embeddings = config.model.tied_embeddings,
+                  {.tied_embeddings = shape.model.tied_embeddings,
                    .key_value_heads = config.model.num_key_value_heads,
                    .background_saves = saves_in_background(config),
                    .neighbours = has_neighbours,

@@ -40,8 +40,8 @@ struct PhaseSeconds {
 
 /// Of the pairs, or of the rated answers, of a step or of an evaluation.
 struct PreferenceMetrics {
-  /// β log r (preference_config.h) of the chosen or liked answers, their mean; none: there are
-  /// none.
+  /// β log r (preference_config.h), or the score, of the chosen or liked answers, their mean; none:
+  /// there are none.
   std::optional<double> chosen_reward;
   std::optional<double> rejected_reward;  ///< likewise, of the others
   std::optional<double> accuracy;         ///< the share of pairs whose chosen one's is higher

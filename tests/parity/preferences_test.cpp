@@ -4,11 +4,13 @@
 #include "engine/train/objective/preferences.h"
 
 #include <filesystem>
+#include <fstream>
 #include <string>
 #include <vector>
 
 #include <catch2/catch.hpp>
 
+#include "engine/checkpoint/conversion.h"
 #include "engine/checkpoint/safetensors.h"
 #include "engine/config/config_error.h"
 #include "engine/train/make_run_plan.h"
@@ -125,6 +127,52 @@ TEST_CASE("rated answers follow one rank in every layout", "[parity][preferences
                   {{"data", {{"pack", "best_fit"}}},
                    {"preferences", {{"desirable_weight", 2}, {"undesirable_weight", 0.5}}}}));
   }
+}
+
+TEST_CASE("a reward model follows one rank in every layout", "[parity][preferences]") {
+  const SampleRun pairs(pair);
+  const json centred =
+      with_loss("reward", {{"preferences", {{"center_rewards_coefficient", 0.1}}}});
+  SECTION("untied") {
+    check_sample_layouts(pairs, kNumbers, centred);
+  }
+  SECTION("made of a model whose head is the table") {
+    check_sample_layouts(pairs, kNumbers,
+                         merged(centred, {{"model", {{"tie_word_embeddings", true}}}}));
+  }
+}
+
+TEST_CASE("a reward model is made of one that has logits, and goes on as what it is",
+          "[parity][preferences]") {
+  const SampleRun pairs(pair);
+  const auto from = [&](const std::string& weights, double rate) {
+    return with_loss("reward", {{"model", {{"initial_weights", pairs.path(weights).string()}}},
+                                {"data", {{"validation", pairs.path("samples.jsonl")}}},
+                                {"optimizer", {{"params", {{"lr", rate}}}}}});
+  };
+  constexpr double kStill = 1e-30;
+  const auto end_of = [](const std::vector<json>& lines) {
+    return lines.back().at("validation_loss").get<double>();
+  };
+  pairs.train("plain", 1, with_loss("orpo"), 2);
+  const std::vector<json> straight = pairs.train("straight", 1, from("plain", 0.01), 8);
+  pairs.train("stopped", 1, from("plain", 0.01), 4);
+  CHECK(pairs.train("stopped", 1, from("plain", 0.01), 8) == straight);
+  // A run that starts from it takes its head over.
+  CHECK(end_of(pairs.train("again", 1, from("straight", kStill), 1)) == end_of(straight));
+  // And so does one that starts from the class that transformers has for it.
+  convert_checkpoint({.from = pairs.path("straight"),
+                      .to = pairs.path("classifier"),
+                      .format = TargetFormat::kHuggingFace},
+                     {});
+  std::ifstream file(pairs.path("classifier") / "config.json");
+  const json config = json::parse(file);
+  CHECK(config.at("architectures") == json::array({"LlamaForSequenceClassification"}));
+  CHECK(config.at("id2label").size() == 1);
+  const SafetensorsFile weights(pairs.path("classifier") / "model.safetensors");
+  CHECK(weights.tensors().at("score.weight").shape == std::vector<std::int64_t>{1, 40});
+  CHECK_FALSE(weights.tensors().contains("lm_head.weight"));
+  CHECK(end_of(pairs.train("from-folder", 1, from("classifier", kStill), 1)) == end_of(straight));
 }
 
 TEST_CASE("before any step, a policy is its own reference", "[parity][preferences]") {

@@ -67,8 +67,9 @@ Architecture::Architecture(const ModelSpec& model)
                             : 0),
       first_position(family_of(model).first_position_row),
       embedding_norm(family_of(model).normalizes_embeddings),
-      tied_embeddings(model.tied_embeddings),
-      unit_head(model.unit_head),
+      tied_embeddings(model.tied_embeddings && !model.scores),
+      scores(model.scores),
+      unit_head(model.unit_head && !model.scores),
       embedding_scale(family_of(model).scales_embeddings
                           ? static_cast<float>(std::sqrt(static_cast<double>(model.hidden_size)))
                           : 1.0F),

@@ -90,6 +90,7 @@ struct Architecture {
   std::int64_t first_position = 0;     ///< the row of position 0; those before it have no token
   bool embedding_norm = false;         ///< of a token's row: BLOOM
   bool tied_embeddings = false;        ///< the head is the table of tokens
+  bool scores = false;                 ///< the head has one row: a score of each token
   bool unit_head = false;              ///< the head's rows count with length one: Baichuan 2
   float embedding_scale = 1.0F;        ///< of a token's row, without positions
   float logit_cap = 0.0F;              ///< logits become cap · tanh(logit / cap); 0: they stay

@@ -61,7 +61,8 @@ double block_flops_per_token(const Architecture& architecture,
 }
 
 double head_flops_per_token(const Architecture& architecture) {
-  return 6.0 * static_cast<double>(architecture.vocab_size * architecture.hidden_size);
+  const std::int64_t rows = architecture.scores ? 1 : architecture.vocab_size;
+  return 6.0 * static_cast<double>(rows * architecture.hidden_size);
 }
 
 double flops_per_token(const Architecture& architecture, std::int64_t sequence_length) {

@@ -68,6 +68,13 @@ class List {
     tensors_.push_back(
         {.name = std::move(name), .shape = shape, .deviation = deviation, .cut = cut});
   }
+  /// Every rank holds it, and one of them computes with it.
+  void add_score_head(std::string name, std::int64_t width, float deviation) {
+    tensors_.push_back({.name = std::move(name),
+                        .shape = {1, width},
+                        .deviation = deviation,
+                        .gradient_of_copy = GradientOfCopy::kOfMyShare});
+  }
   [[nodiscard]] std::vector<TensorDecl> take() { return std::move(tensors_); }
 
  private:
@@ -240,7 +247,9 @@ std::vector<TensorDecl> embedding_tensors(const Architecture& architecture) {
 std::vector<TensorDecl> head_tensors(const Architecture& architecture) {
   List list;
   list.add_norm("final_norm", architecture.final_norm.kind, architecture.hidden_size, kOfStream);
-  if (!architecture.tied_embeddings) {
+  if (architecture.scores) {
+    list.add_score_head("head.weight", architecture.hidden_size, architecture.deviation);
+  } else if (!architecture.tied_embeddings) {
     list.add_table("head.weight", {architecture.vocab_size, architecture.hidden_size},
                    architecture.deviation, Cut::kVocabulary);
   }

@@ -73,6 +73,14 @@ PairLoss pair_loss(const PreferenceConfig& config,
       return {.loss = logistic(c) + logistic(-d),
               .by_chosen = beta * (logistic_slope(c) - logistic_slope(d)),
               .by_rejected = beta * logistic_slope(d)};
+    case PreferenceLoss::kReward: {
+      const double ahead = chosen.log_probability - rejected.log_probability;
+      const double both = chosen.log_probability + rejected.log_probability;
+      const double omega = config.center_rewards_coefficient;
+      return {.loss = -log_logistic(ahead) + omega * both * both,
+              .by_chosen = -logistic(-ahead) + 2.0 * omega * both,
+              .by_rejected = logistic(-ahead) + 2.0 * omega * both};
+    }
     case PreferenceLoss::kOrpo: {
       const LogOdds of_chosen = log_odds(chosen.log_probability / chosen.tokens);
       const LogOdds of_rejected = log_odds(rejected.log_probability / rejected.tokens);

@@ -7,7 +7,8 @@
 namespace dstrain {
 
 /// Of an answer: the sum of the log-probabilities of its tokens, their number, and the sum by the
-/// reference, which is 0 where there is none.
+/// reference, which is 0 where there is none. Of kReward, its score stands for the
+/// first.
 struct AnswerLikelihood {
   double log_probability = 0.0;
   double reference = 0.0;

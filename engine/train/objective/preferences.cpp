@@ -87,12 +87,12 @@ void PreferenceObjective::weigh(const SequenceLosses& losses, std::span<float> w
     const std::int64_t sample = losses.first_sample + b;
     const auto row = static_cast<std::size_t>(b) * T;
     const PreferenceData& data = in_training ? training_ : validation_;
-    const Sequence sequence{
-        .data = data,
-        .source = data.answers->draw(sample).source,
-        .in_training = in_training,
-        .nats = losses.nats_BT.subspan(row, T),
-        .weights = weights_BT.empty() ? weights_BT : weights_BT.subspan(row, T)};
+    const Sequence sequence{.data = data,
+                            .source = data.answers->draw(sample).source,
+                            .in_training = in_training,
+                            .nats = losses.nats_BT.subspan(row, T),
+                            .weights = weights_BT.empty() ? weights_BT : weights_BT.subspan(row, T),
+                            .are_scores = config_.of_scores()};
     for_each_group(data.answers->samples(sample),
                    [&](const PlacedSample& first, const PlacedSample& last) {
                      if (config_.of_single_answers()) return weigh_rated(first, sequence);
@@ -102,6 +102,9 @@ void PreferenceObjective::weigh(const SequenceLosses& losses, std::span<float> w
 }
 
 AnswerLikelihood PreferenceObjective::Sequence::likelihood(const PlacedSample& answer) const {
+  if (are_scores) {
+    return {.log_probability = nats[static_cast<std::size_t>(answer.begin + answer.size - 1)]};
+  }
   AnswerLikelihood found{.tokens = static_cast<double>(answer.num_answer_tokens())};
   for (const PlacedSample::Run& run : answer.answers) {
     found.log_probability -= sum_of(nats, run.begin, run.end);
@@ -112,10 +115,16 @@ AnswerLikelihood PreferenceObjective::Sequence::likelihood(const PlacedSample& a
   return found;
 }
 
-/// The derivative by a target's loss is the negative of that by its log-probability.
+/// The derivative by a target's loss is the negative of that by its log-probability; that by a
+/// score is its own.
 void PreferenceObjective::Sequence::add(const PlacedSample& answer,
                                         double by_log_probability) const {
   if (weights.empty()) return;
+  if (are_scores) {
+    const auto last = static_cast<std::size_t>(answer.begin + answer.size - 1);
+    weights[last] += static_cast<float>(by_log_probability);
+    return;
+  }
   for (const PlacedSample::Run& run : answer.answers) {
     for (auto at = run.begin; at < run.end; ++at) {
       weights[static_cast<std::size_t>(at)] -= static_cast<float>(by_log_probability);
@@ -147,6 +156,7 @@ void PreferenceObjective::weigh_pair(const PlacedSample& chosen,
   sums_[kChosen] += 1.0;
   const bool is_orpo = config_.loss == PreferenceLoss::kOrpo;
   const auto reward = [&](const AnswerLikelihood& answer) {
+    if (config_.of_scores()) return answer.log_probability;
     return config_.beta * (is_orpo ? answer.log_probability / answer.tokens : answer.log_ratio());
   };
   sums_[kChosenReward] += reward(c);

@@ -56,6 +56,7 @@ class PreferenceObjective final : public WeighingObjective {
     bool in_training;
     std::span<const float> nats;
     std::span<float> weights;  // or empty
+    bool are_scores;           // `nats` are
 
     [[nodiscard]] AnswerLikelihood likelihood(const PlacedSample& answer) const;
     /// Adds the derivative by an answer's log-probability.

@@ -50,5 +50,24 @@ TEST_CASE("preferences that cannot be meant are refused", "[config]") {
              Contains("fp8.enabled"));
 }
 
+TEST_CASE("a head that scores is what a reward model has, and nothing else trains", "[config]") {
+  const std::string samples = "data.samples=true";
+  CHECK_FALSE(load_tiny({}).config.model.scores);
+  CHECK_FALSE(load_tiny({R"(model.architectures=["LlamaForCausalLM"])"}).config.model.scores);
+  CHECK(
+      load_tiny({R"(model.architectures=["LlamaForSequenceClassification"])"}).config.model.scores);
+  CHECK(error_of(1, {"preferences.loss_type=reward", samples}).empty());
+  CHECK_THAT(
+      error_of(1, {"model.score_head=true", "preferences.loss_type=ipo", samples}),
+      Contains("model.score_head: the model's head scores, which loss_type \"reward\" alone"));
+  CHECK_THAT(error_of(1, {"model.score_head=true"}), Contains("the model's head scores"));
+  CHECK_THAT(error_of(1, {"preferences.loss_type=ipo", samples,
+                          "preferences.center_rewards_coefficient=0.1"}),
+             Contains("center_rewards_coefficient is of \"reward\""));
+  CHECK_THAT(
+      error_of(1, {"preferences.loss_type=reward", samples, "peft.target_modules=\"all-linear\""}),
+      Contains("leave \"peft\" out with loss_type \"reward\""));
+}
+
 }  // namespace
 }  // namespace dstrain

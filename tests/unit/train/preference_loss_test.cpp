@@ -11,7 +11,7 @@ namespace {
 constexpr PreferenceLoss kLosses[] = {PreferenceLoss::kSigmoid, PreferenceLoss::kHinge,
                                       PreferenceLoss::kIpo,     PreferenceLoss::kRobust,
                                       PreferenceLoss::kApoZero, PreferenceLoss::kApoDown,
-                                      PreferenceLoss::kOrpo};
+                                      PreferenceLoss::kOrpo,    PreferenceLoss::kReward};
 
 AnswerLikelihood answer(double log_probability, double reference, double tokens) {
   return {.log_probability = log_probability, .reference = reference, .tokens = tokens};
@@ -26,7 +26,8 @@ TEST_CASE("the derivatives of preferences' losses follow finite differences", "[
       {answer(-700.0, -100.0, 300), answer(-3.0, -600.0, 2)},
   };
   for (const PreferenceLoss loss : kLosses) {
-    const PreferenceConfig config{.loss = loss, .beta = 0.2, .label_smoothing = 0.1};
+    const PreferenceConfig config{
+        .loss = loss, .beta = 0.2, .label_smoothing = 0.1, .center_rewards_coefficient = 0.01};
     for (const auto& [chosen, rejected] : pairs) {
       CAPTURE(static_cast<int>(loss), chosen.log_probability);
       const PairLoss found = pair_loss(config, chosen, rejected);

@@ -166,7 +166,7 @@ void HuggingFaceFolder::match(const fs::path& folder, const ModelSpec& model) {
     }
     add(tensor, found);
   }
-  if (model.tied_embeddings && left.erase(head) > 0) {
+  if (model.tied_embeddings && !model.scores && left.erase(head) > 0) {
     compare_tied_head(head, *table);
   }
   if (!left.empty()) {

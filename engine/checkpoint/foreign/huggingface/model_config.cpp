@@ -17,6 +17,16 @@ std::string_view torch_name(DType dtype) {
   return dtype == DType::kBF16 ? "bfloat16" : dtype == DType::kF16 ? "float16" : "float32";
 }
 
+/// "LlamaForCausalLM", or "LlamaForSequenceClassification" of a model that scores.
+std::string class_of(const ModelSpec& model) {
+  std::string name = family_of(model).huggingface_class;
+  if (!model.scores) return name;
+  for (const std::string_view end : {"ForCausalLM", "LMHeadModel"}) {
+    if (name.ends_with(end)) name.resize(name.size() - end.size());
+  }
+  return name + "ForSequenceClassification";
+}
+
 /// The rotary frequencies once more, as transformers 5 spells them.
 Json rope_parameters(const Family& family, const ModelSpec& model, const Json& keys) {
   const Json plain{{"rope_type", "default"}, {"rope_theta", model.rope_theta}};
@@ -78,7 +88,9 @@ std::optional<Json> kept(const ModelSpec& model, const std::optional<std::string
   try {
     Json keys = Json::parse(*original);
     const std::string run = Json{{"model", keys}}.dump();
-    if (parse_model_spec(run, "config.json") == model) {
+    ModelSpec described = parse_model_spec(run, "config.json");
+    described.scores = model.scores;  // a reward model may have been made of one that was not
+    if (described == model) {
       return keys;
     }
   } catch (const ConfigError&) {  // of another kind of model altogether
@@ -94,7 +106,15 @@ std::string huggingface_config(const ModelSpec& model,
                                const std::optional<std::string>& original) {
   Json keys = kept(model, original).value_or(written_anew(model));
   keys.erase("quantization_config");  // of weights that were read in 4 bits
-  keys["architectures"] = {family_of(model).huggingface_class};
+  keys["architectures"] = {class_of(model)};
+  keys.erase("score_head");
+  for (const char* labels : {"id2label", "label2id", "num_labels"}) {
+    keys.erase(labels);
+  }
+  if (model.scores) {  // by the number of labels the class knows that there is one score
+    keys["id2label"] = {{"0", "LABEL_0"}};
+    keys["label2id"] = {{"LABEL_0", 0}};
+  }
   // transformers says "dtype" since version 5, "torch_dtype" before: both, unless the original has
   // one of them.
   const bool has_either = keys.contains("dtype") || keys.contains("torch_dtype");

@@ -10,6 +10,10 @@
 namespace dstrain {
 namespace {
 
+constexpr std::string_view kHead = "head.weight";
+/// What the classes for sequence classification call theirs.
+constexpr const char* kScore = "score.weight";
+
 bool is_of_block(const ForeignRow& row) {
   return row.theirs.find("{}") != std::string::npos;
 }
@@ -29,7 +33,7 @@ bool is_of_expert(std::string_view name) {
 class Builder {
  public:
   explicit Builder(const ModelSpec& model)
-      : heads_(model.num_heads), experts_(model.experts.count) {
+      : heads_(model.num_heads), experts_(model.experts.count), scores_(model.scores) {
     for (ModelTensor& tensor : model_tensors(model)) {
       std::string name = tensor.name;
       ours_.emplace(std::move(name), std::move(tensor));
@@ -37,7 +41,8 @@ class Builder {
   }
 
   void add(const ForeignRow& row, std::int64_t block) {
-    const std::string theirs = with_index(row.theirs, block);
+    const bool is_score = scores_ && row.ours.front() == kHead;
+    const std::string theirs = is_score ? kScore : with_index(row.theirs, block);
     if (!is_of_expert(row.ours.front())) {
       return add(tensor_of(row, theirs, block, 0, 1));
     }
@@ -112,6 +117,7 @@ class Builder {
 
   std::int64_t heads_;
   std::int64_t experts_;
+  bool scores_;
   std::map<std::string, ModelTensor> ours_;  // that no row has named yet
   std::vector<ForeignTensor> tensors_;
 };
@@ -162,8 +168,8 @@ std::string_view huggingface_prefix(const ModelSpec& model) {
 
 std::string huggingface_head(const ModelSpec& model) {
   for (const ForeignRow& row : family_of(model).names) {
-    if (row.ours[0] == std::string_view("head.weight")) {
-      return row.theirs;
+    if (row.ours[0] == kHead) {
+      return model.scores ? kScore : row.theirs;
     }
   }
   check(false, "{} has no name for a head", model.model_type);

@@ -12,7 +12,8 @@
 
 namespace dstrain {
 
-/// All tensors of a model as its causal-LM class saves them, in the order of the model. A tied head
+/// All tensors of a model as its causal-LM class saves them, or, of one that scores, its class for
+/// sequence classification, in the order of the model. A tied head
 /// is not among them.
 std::vector<ForeignTensor> huggingface_tensors(const ModelSpec& model);
 
@@ -28,7 +29,8 @@ std::string_view huggingface_prefix(const ModelSpec& model);
 /// True of what older files hold beside the weights: causal masks, rotary frequencies.
 bool is_huggingface_buffer(std::string_view name);
 
-/// The name of the output head's weight in a model that does not tie it: "lm_head.weight".
+/// The name of the output head's weight in a model that does not tie it: "lm_head.weight", or
+/// "score.weight".
 std::string huggingface_head(const ModelSpec& model);
 
 }  // namespace dstrain
