@@ -14,6 +14,7 @@
 #include "kernels/math/activation.h"
 #include "kernels/math/philox.h"
 #include "tests/harness/recorded_traffic.h"
+#include "tests/harness/sequence_objective.h"
 #include "tests/harness/thread_world.h"
 
 namespace dstrain::test {
@@ -88,6 +89,7 @@ Config tiny_config(const TinyOptions& options, int world_size) {
   config.training.seed = options.seed;
   config.training.freeze = options.freeze;
   config.adapters = options.adapters;
+  if (options.weighs_targets) config.preferences.loss = PreferenceLoss::kOrpo;  // so it is planned
   config.training.cuda_graphs = options.cuda_graphs;
   config.training.block_order = options.block_order;
   config.training.device = options.gpu_store != nullptr ? DeviceChoice::kCuda : DeviceChoice::kCpu;
@@ -218,6 +220,9 @@ TinyRun train_tiny(Rendezvous& rendezvous, const TinyOptions& options) {
       make_tiny_engine(config, recorded, options.gpu_store, options.states, options.parameters);
   Engine& engine = *owner;
   const RunPlan& plan = engine.plan();
+  if (options.weighs_targets) {
+    engine.set_objective(std::make_unique<SequenceObjective>(plan));
+  }
   TinyRun run;
   for (int step = 0; step < options.steps; ++step) {
     traffic.clear();

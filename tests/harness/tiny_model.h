@@ -64,6 +64,7 @@ struct TinyOptions {
   std::vector<std::int64_t> dealt{};
   FrozenTensors freeze{};
   AdapterConfig adapters{};
+  bool weighs_targets = false;  ///< SequenceObjective is minimised
   bool cuda_graphs = false;
   BlockOrder block_order = BlockOrder::kHorizontal;
   /// The store by which ranks that compute on GPUs find each other; nullptr: they compute on the
