@@ -156,6 +156,7 @@ Origins origins_of(const LoadedConfig& loaded) {
 void resolve_data(LoadedConfig& loaded) {
   Origins origins = origins_of(loaded);
   resolve_documents(loaded, origins);
+  resolve_preferences(loaded, origins);
 }
 
 void resolve_config(LoadedConfig& loaded, int world_size, const MachineFacts& facts) {
@@ -226,6 +227,9 @@ void resolve_config(LoadedConfig& loaded,
   }
   if (!problems.spoil("data")) {
     problems.attempt([&] { resolve_documents(loaded, origins); });
+  }
+  if (!problems.spoil_any({"data", "preferences", "model", "peft", "fp8"})) {
+    problems.attempt([&] { resolve_preferences(loaded, origins); });
   }
   if (!problems.spoil("optimizer")) {
     problems.attempt([&] { resolve_optimizer(loaded, origins); });

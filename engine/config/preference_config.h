@@ -39,8 +39,7 @@ struct PreferenceConfig {
   double label_smoothing = 0.0;                 ///< ε, of "robust"
   double desirable_weight = 1.0;                ///< w of answers that were liked
   double undesirable_weight = 1.0;              ///< w of those that were not
-
-  double center_rewards_coefficient = 0.0;  ///< ω, of "reward"
+  double center_rewards_coefficient = 0.0;      ///< ω, of "reward"
 
   [[nodiscard]] bool of_scores() const { return loss == PreferenceLoss::kReward; }
   [[nodiscard]] bool of_single_answers() const {

@@ -133,76 +133,6 @@ void find_samples(LoadedConfig& loaded, Origins& origins) {
   }
 }
 
-/// Preferences are learnt from pairs, whose answers share a sequence, or from rated answers.
-void take_preferences(Config& config, Origins& origins) {
-  const PreferenceConfig& preferences = config.preferences;
-  constexpr const char* kLoss = "preferences.loss_type";
-  if (config.model.scores && !preferences.of_scores()) {
-    throw_config_error(
-        origins["model.score_head"], "model.score_head",
-        "the model's head scores, which loss_type \"reward\" alone trains: take that, or "
-        "a model whose head has logits");
-  }
-  if (preferences.of_scores()) {
-    config.model.scores = true;
-    origins["model.score_head"] = "derived: preferences.loss_type \"reward\"";
-  }
-  if (!preferences.enabled()) {
-    if (preferences == PreferenceConfig{}) return;
-    throw_config_error("", kLoss, "missing: write which loss, such as \"sigmoid\" (DPO)");
-  }
-  if (preferences.label_smoothing != 0.0 && preferences.loss != PreferenceLoss::kRobust) {
-    constexpr const char* kSmoothing = "preferences.label_smoothing";
-    throw_config_error(origins[kSmoothing], kSmoothing,
-                       "is of loss_type \"robust\" alone: leave it out, or take that loss",
-                       {{ConfigEdit::Kind::kRemove, kSmoothing, ""}});
-  }
-  DataConfig& data = config.data;
-  if (!data.samples) {
-    throw_config_error(
-        origins[kLoss], kLoss,
-        "preferences are learnt from answers that were rated, and the data hold plain text: "
-        "give JSON lines with \"chosen\" and \"rejected\", or what prepare-data "
-        "--chat makes of them");
-  }
-  if (!data.document_attention) {
-    throw_config_error(origins["data.document_attention"], "data.document_attention",
-                       "a pair's two answers share a sequence, and would see each other: leave it "
-                       "out");
-  }
-  if (data.sequence_length < 4) {
-    throw_config_error(origins["data.sequence_length"], "data.sequence_length",
-                       fmt::format("{}: a sequence holds a pair's two answers with their prompts",
-                                   data.sequence_length));
-  }
-  if (config.fp8.enabled && preferences.needs_reference()) {
-    throw_config_error(
-        origins["fp8.enabled"], "fp8.enabled",
-        "the reference of preferences is computed before the first step, by which 8-bit "
-        "products find their scales: write false, or take \"orpo\"");
-  }
-  if (preferences.center_rewards_coefficient != 0.0 && !preferences.of_scores()) {
-    throw_config_error(origins[kLoss], kLoss,
-                       "center_rewards_coefficient is of \"reward\": leave it out, or take that");
-  }
-  if (preferences.of_scores() && config.adapters.enabled()) {
-    throw_config_error(
-        origins["peft.target_modules"], "peft.target_modules",
-        "adapters alone would be trained, and the head that scores would stay as it was "
-        "drawn: leave \"peft\" out with loss_type \"reward\"");
-  }
-  const bool are_weighed =
-      preferences.desirable_weight != 1.0 || preferences.undesirable_weight != 1.0;
-  if (are_weighed && !preferences.of_single_answers()) {
-    throw_config_error(
-        origins[kLoss], kLoss,
-        "desirable_weight and undesirable_weight are of single answers: leave them out, "
-        "or take \"kto\"");
-  }
-  data.sample_kind = preferences.of_single_answers() ? SampleKind::kRated : SampleKind::kPairs;
-  data.chosen_prompts = preferences.loss == PreferenceLoss::kOrpo;
-}
-
 void check_packing(const DataConfig& data, Origins& origins) {
   if (data.pack != DocumentPack::kNone && data.sequence_length > kLongestPackedSequence) {
     throw_config_error(origins["data.sequence_length"], "data.sequence_length",
@@ -227,7 +157,6 @@ void resolve_documents(LoadedConfig& loaded, Origins& origins) {
   check_dropout(loaded.config);
   DataConfig& data = loaded.config.data;
   find_samples(loaded, origins);
-  take_preferences(loaded.config, origins);
   check_attention_kernels(loaded.config, origins);
   check_packing(data, origins);
   if (data.samples || (!data.document_attention && !data.mask_document_ends)) {

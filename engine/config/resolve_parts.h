@@ -52,6 +52,8 @@ void resolve_open_precision(LoadedConfig& loaded, const MachineFacts& facts, Ori
 void resolve_precision(LoadedConfig& loaded, Origins& origins);
 /// Finds which token ends a document, as far as the data on this machine say so.
 void resolve_documents(LoadedConfig& loaded, Origins& origins);
+/// Checks what preferences are learnt from, once that is known of the data.
+void resolve_preferences(LoadedConfig& loaded, Origins& origins);
 /// Check adapters, and what is not trained.
 void resolve_adapters(const LoadedConfig& loaded, Origins& origins);
 void resolve_freezing(const LoadedConfig& loaded, Origins& origins);

@@ -9,12 +9,14 @@
 #include "engine/comm/rendezvous.h"
 #include "engine/config/arch/tensor_list.h"
 #include "engine/train/batch_upload.h"
+#include "engine/train/objective/sequence_exchange.h"
 #include "engine/train/state_snapshot.h"
 
 namespace dstrain {
 namespace {
 
 constexpr std::int64_t kMiB = std::int64_t{1} << 20;
+constexpr const char* kOfTargets = "formula: engine/train/objective/sequence_exchange.h";
 
 // On Debian 12 with glibc 2.36, libgomp 12.2 and oneDNN 2.6.3, on a Xeon with AVX-512 and AMX, huge
 // pages by advice: RssAnon at the first line of main (0.9 MiB), with the arena allocated and the
@@ -199,6 +201,7 @@ std::vector<Overhead> cpu_library_overhead(const RunPlan& plan, int threads) {
   add("scratch of other operations", operation_scratch_bytes(plan, threads),
       "formula: the largest of attention, norm and bias (kernels/cpu)");
   add("8-bit operands, widened", widened_f8_bytes(plan), "formula: kernels/cpu/fp8.cpp");
+  add("losses and weights of targets", SequenceExchange::host_bytes(plan), kOfTargets);
   const GroupSizes sizes = group_sizes(plan);
   const std::size_t groups = sizes.device.size() + sizes.host.size();
   add(fmt::format("messages of {} group{}", groups, groups == 1 ? "" : "s"),
@@ -249,6 +252,7 @@ std::vector<Overhead> cuda_host_overhead(const RunPlan& plan) {
       2 * BatchUpload::host_bytes(plan.batch.micro_batch * plan.batch.sequence,
                                   plan.batch.documents, plan.batch.context),
       "formula: engine/train/batch_upload.h");
+  add("losses and weights of targets", SequenceExchange::host_bytes(plan), kOfTargets);
   const std::vector<int> sizes = group_sizes(plan).host;
   add(fmt::format("messages of {} group{}", sizes.size(), sizes.size() == 1 ? "" : "s"),
       message_bytes(sizes, plan), "formula: engine/comm/peer_mesh.cpp");

@@ -11,6 +11,12 @@ SequenceExchange::SequenceExchange(const RunPlan& plan, const LayerContext& cont
       losses_(static_cast<std::size_t>(plan.batch.micro_batch * plan.batch.sequence)),
       weights_(losses_.size()) {}
 
+std::int64_t SequenceExchange::host_bytes(const RunPlan& plan) {
+  if (!plan.shape.weighs_targets) return 0;
+  const std::int64_t whole = plan.batch.micro_batch * plan.batch.sequence;
+  return (plan.batch.own_tokens() + 2 * whole) * size_of(DType::kF32);
+}
+
 template <typename Visit>
 void SequenceExchange::for_each_own_run(Visit&& visit) const {
   const ContextShape& shape = plan_.batch.context;

@@ -2,6 +2,7 @@
 // though ranks share them, and this rank's part of their weights to the device.
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <vector>
 
@@ -14,6 +15,8 @@ class SequenceExchange {
  public:
   /// Both outlive it.
   SequenceExchange(const RunPlan& plan, const LayerContext& context);
+  /// The host's memory that it takes; 0 where targets weigh alike.
+  static std::int64_t host_bytes(const RunPlan& plan);
 
   /// `losses`: f32 [N], this rank's tokens. Waits for them. Returns [B, T], valid until the next
   /// call. Collective over the ranks that share the sequences.

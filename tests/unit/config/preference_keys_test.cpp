@@ -26,7 +26,7 @@ TEST_CASE("preferences have the keys of TRL", "[config]") {
 TEST_CASE("preferences that cannot be meant are refused", "[config]") {
   CHECK_THAT(error_of(1, {"preferences.beta=0.2"}), Contains("preferences.loss_type: missing"));
   CHECK_THAT(error_of(1, {"preferences.loss_type=ipo", "preferences.label_smoothing=0.1"}),
-             Contains("is of loss_type \"robust\" alone"));
+             Contains("preferences.label_smoothing: is of loss_type \"robust\""));
   CHECK_THAT(error_of_tiny({"preferences.loss_type=sigmiod"}), Contains("\"sigmoid\""));
   CHECK_THAT(error_of_tiny({"preferences.loss_type=ipo", "preferences.beta=0"}),
              Contains("greater than 0"));
@@ -36,7 +36,7 @@ TEST_CASE("preferences that cannot be meant are refused", "[config]") {
           "preferences are learnt from answers that were rated, and the data hold plain text"));
   const std::string samples = "data.samples=true";
   CHECK_THAT(error_of(1, {"preferences.loss_type=ipo", samples, "preferences.desirable_weight=2"}),
-             Contains("are of single answers"));
+             Contains("preferences.desirable_weight: is of loss_type \"kto\""));
   CHECK(error_of(1, {"preferences.loss_type=kto", samples, "preferences.desirable_weight=2"})
             .empty());
   CHECK(error_of(1, {"preferences.loss_type=sigmoid", samples}).empty());
@@ -63,7 +63,7 @@ TEST_CASE("a head that scores is what a reward model has, and nothing else train
   CHECK_THAT(error_of(1, {"model.score_head=true"}), Contains("the model's head scores"));
   CHECK_THAT(error_of(1, {"preferences.loss_type=ipo", samples,
                           "preferences.center_rewards_coefficient=0.1"}),
-             Contains("center_rewards_coefficient is of \"reward\""));
+             Contains("center_rewards_coefficient: is of loss_type \"reward\""));
   CHECK_THAT(
       error_of(1, {"preferences.loss_type=reward", samples, "peft.target_modules=\"all-linear\""}),
       Contains("leave \"peft\" out with loss_type \"reward\""));
