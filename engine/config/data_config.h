@@ -51,7 +51,7 @@ enum class LongSamples : std::uint8_t {
   kDrop  ///< "drop": it is left out
 };
 
-/// What the samples are, which is for what is trained to say.
+/// The kind of the samples, which follows from what is trained.
 enum class SampleKind : std::uint8_t {
   kPlain,  ///< each is trained as it stands
   kPairs,  ///< a chosen answer, and behind it one that was rejected, which share a sequence

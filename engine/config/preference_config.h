@@ -7,7 +7,8 @@
 
 namespace dstrain {
 
-/// Of a pair, with d = log r(chosen) - log r(rejected) and σ the logistic function:
+/// The loss of a pair, where d = log r(chosen) - log r(rejected) and σ is the logistic function, or
+/// of a single answer.
 enum class PreferenceLoss : std::uint8_t {
   kNone,
   kSigmoid,  ///< "sigmoid", DPO: -log σ(β d) (Rafailov et al. 2023, eq. 7)
@@ -25,7 +26,7 @@ enum class PreferenceLoss : std::uint8_t {
   /// the model's head makes of an answer's last token: trains a reward model (Bradley and Terry
   /// 1952; ω: Eisenstein et al. 2023)
   kReward,
-  // Of an answer that was liked, or of one that was not:
+  // The following are of a single answer, which was liked or was not.
   /// "kto": w (1 - σ(β (log r - z))), or w (1 - σ(β (z - log r))); z is how far the model has moved
   /// away from the reference, the mean of log r over prompts with answers to others, at least 0
   /// (Ethayarajh et al. 2024, eq. 7)

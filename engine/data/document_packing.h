@@ -60,7 +60,7 @@ class DocumentPacking {
   [[nodiscard]] const DocumentIndex& documents() const { return *documents_; }
 
  private:
-  /// What is packed as one: a document, or a pair of them.
+  /// An item is what is packed as one: a document, or a pair of them.
   [[nodiscard]] std::int64_t documents_each() const { return rules_.pairs ? 2 : 1; }
   [[nodiscard]] std::int64_t num_items() const {
     return documents_->num_documents() / documents_each();

@@ -50,7 +50,7 @@ struct EngineStep {
   StepTimes times;
 };
 
-/// What an engine's parameters are when it has been made.
+/// The values that parameters have once their engine is made.
 enum class FirstValues : std::uint8_t {
   kDrawn,  ///< random, as declared
   kNone,   ///< undefined: whoever made the engine draws or loads them all

@@ -4,8 +4,13 @@
 #include <array>
 #include <cmath>
 #include <iterator>
+#include <optional>
 #include <tuple>
 
+#include <fmt/format.h>
+
+#include "engine/base/amount_text.h"
+#include "engine/train/objective/preferences.h"
 #include "kernels/core/caller_stream.h"
 
 namespace dstrain {
@@ -45,6 +50,26 @@ SourceLoss loss_of_first(Engine& engine, const BatchLoader& data, std::int64_t s
 
 double SourceLoss::perplexity() const {
   return std::exp(loss);
+}
+
+std::string describe(const SourceLoss& loss, const PreferenceConfig& config) {
+  if (!config.enabled()) {
+    return fmt::format("loss {:.4f} nats per token, perplexity {:.3f}, over {} tokens", loss.loss,
+                       loss.perplexity(), grouped(loss.targets));
+  }
+  std::string text =
+      fmt::format("loss {:.4f} {}", loss.loss, config.of_single_answers() ? "an answer" : "a pair");
+  if (const auto found = PreferenceObjective::metrics_of(loss.sums, config)) {
+    const auto add = [&](const char* name, const std::optional<double>& value) {
+      if (value) text += fmt::format(", {} {:.4f}", name, *value);
+    };
+    add("accuracy", found->accuracy);
+    add("reward of chosen", found->chosen_reward);
+    add("of rejected", found->rejected_reward);
+    add("divergence", found->divergence);
+  }
+  return text + fmt::format(", over {}",
+                            counted(loss.targets, config.of_single_answers() ? "answer" : "pair"));
 }
 
 SourceLoss whole_loss(Engine& engine, const BatchLoader& data) {

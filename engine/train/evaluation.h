@@ -3,7 +3,9 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
+#include "engine/config/preference_config.h"
 #include "engine/data/batch_loader.h"
 #include "engine/train/engine.h"
 
@@ -17,6 +19,9 @@ struct SourceLoss {
 
   [[nodiscard]] double perplexity() const;
 };
+
+/// "loss 2.3 nats per token, perplexity 10, over 3,000 tokens", or what is known of preferences.
+std::string describe(const SourceLoss& loss, const PreferenceConfig& config);
 
 /// The samples of validation_loss().
 std::int64_t num_validation_samples(const BatchPlan& batch,

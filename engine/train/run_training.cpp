@@ -81,10 +81,12 @@ TrainResult run_training(const LoadedConfig& config,
                     owner->record());
     }
     const TrainResult result = trainer.run();
-    note_end(result.stopped_by == 0
-                 ? fmt::format("finished at step {}", result.step)
-                 : fmt::format("stopped by signal {} at step {}, which was saved",
-                               result.stopped_by, result.step));
+    const bool has_begun = result.step > 0;
+    note_end(result.stopped_by == 0 ? fmt::format("finished at step {}", result.step)
+             : has_begun
+                 ? fmt::format("stopped by signal {} at step {}, which was saved",
+                               result.stopped_by, result.step)
+                 : fmt::format("stopped by signal {} before its first step", result.stopped_by));
     return result;
   } catch (const std::exception& error) {
     note_end(fmt::format("failed: {}", error.what()));

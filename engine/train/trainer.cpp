@@ -86,26 +86,6 @@ std::vector<WaitFor> waits_by_group(const WaitClock& clock, const std::vector<Gr
   return waits;
 }
 
-std::string text_of(const SourceLoss& loss, const PreferenceConfig& config) {
-  if (!config.enabled()) {
-    return fmt::format("loss {:.4f} nats per token, perplexity {:.3f}, over {} tokens", loss.loss,
-                       loss.perplexity(), grouped(loss.targets));
-  }
-  std::string text =
-      fmt::format("loss {:.4f} {}", loss.loss, config.of_single_answers() ? "an answer" : "a pair");
-  if (const auto found = PreferenceObjective::metrics_of(loss.sums, config)) {
-    const auto add = [&](const char* name, const std::optional<double>& value) {
-      if (value) text += fmt::format(", {} {:.4f}", name, *value);
-    };
-    add("accuracy", found->accuracy);
-    add("reward of chosen", found->chosen_reward);
-    add("of rejected", found->rejected_reward);
-    add("divergence", found->divergence);
-  }
-  return text + fmt::format(", over {}",
-                            counted(loss.targets, config.of_single_answers() ? "answer" : "pair"));
-}
-
 /// Assumes that all ranks' devices are alike. Data sheets give 16-bit products.
 double peak_flops(const Config& config, Engine& engine) {
   const std::optional<Accelerator> one = accelerator_of_model(engine.device().model());
@@ -171,10 +151,14 @@ Trainer::Trainer(const LoadedConfig& loaded,
     }
     has_first_weights = true;
   };
-  if (config_.preferences.enabled()) {
+  // Where there is nothing to do, rank 0 owns no folder.
+  const bool has_work =
+      !trains || !broadcast_text(owner_ != nullptr ? "work" : "", 0, engine_.world()).empty();
+  if (config_.preferences.enabled() && has_work) {
     preferences_.emplace(config_, engine_, train_data_,
-                         validation_data_ ? &*validation_data_ : nullptr);
-    preferences_->find_reference(options.goal, take_first_weights);
+                         validation_data_ ? &*validation_data_ : nullptr, options_);
+    signal_ = preferences_->find_reference(take_first_weights);
+    if (signal_ != 0) return;  // before the first step
     preferences_->set_objective();
   }
   const auto from = resume_run(loaded, engine_, checkpoints_, mismatch, options.goal);
@@ -282,7 +266,7 @@ TrainResult Trainer::evaluate_alone() {
     spdlog::info("evaluated at step {}{}, validation {}", state_.step,
                  is_untrained ? ", with untrained weights" : "",
                  config_.preferences.enabled()
-                     ? text_of(found, config_.preferences)
+                     ? describe(found, config_.preferences)
                      : fmt::format("loss {:.4f} nats per token", found.loss));
   }
   return {.step = state_.step};
@@ -319,19 +303,23 @@ TrainResult Trainer::evaluate_sources() {
       all.sums[i] += one.sums[i];
     }
     if (is_rank0_) {
-      spdlog::info("{}: {}", source.prefix, text_of(one, config_.preferences));
+      spdlog::info("{}: {}", source.prefix, describe(one, config_.preferences));
     }
   }
   all.loss /= static_cast<double>(std::max<std::int64_t>(all.targets, 1));
   if (is_rank0_) {
     const bool is_untrained = state_.step == 0 && config_.initial_weights.empty();
     spdlog::info("evaluated at step {}{}: {}", state_.step,
-                 is_untrained ? ", with untrained weights" : "", text_of(all, config_.preferences));
+                 is_untrained ? ", with untrained weights" : "",
+                 describe(all, config_.preferences));
   }
   return {.step = state_.step};
 }
 
 TrainResult Trainer::run() {
+  if (signal_ != 0) {
+    return {.step = state_.step, .stopped_by = signal_};
+  }
   if (options_.goal == RunGoal::kEvaluateSources) {
     return evaluate_sources();
   }

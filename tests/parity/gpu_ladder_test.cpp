@@ -268,6 +268,16 @@ const std::vector<Layout>& layouts() {
   return all;
 }
 
+/// Sums over ranks round elsewhere than sums over micro-batches.
+void check_follows(const std::vector<TinyRun>& runs, const std::vector<TinyRun>& reference) {
+  CHECK(worst_relative(runs.front().losses, reference.front().losses) < 1e-5);
+  CHECK(worst_relative(runs.front().grad_norms, reference.front().grad_norms) < 1e-4);
+  CHECK(relative_distance(whole(runs), whole(reference)) < 1e-4);
+  for (const TinyRun& run : runs) {
+    CHECK(run.arena_bytes == run.plan_bytes);
+  }
+}
+
 TEST_CASE("every layout on a GPU follows one rank on it", "[parity][gpu]") {
   if (!has_gpu()) {
     return;
@@ -276,13 +286,7 @@ TEST_CASE("every layout on a GPU follows one rank on it", "[parity][gpu]") {
     INFO(layout.name);
     const std::vector<TinyRun> reference = train_on_gpu(alone(layout));
     const std::vector<TinyRun> runs = train_on_gpu(layout);
-    // Sums over ranks round elsewhere than sums over micro-batches.
-    CHECK(worst_relative(runs.front().losses, reference.front().losses) < 1e-5);
-    CHECK(worst_relative(runs.front().grad_norms, reference.front().grad_norms) < 1e-4);
-    CHECK(relative_distance(whole(runs), whole(reference)) < 1e-4);
-    for (const TinyRun& run : runs) {
-      CHECK(run.arena_bytes == run.plan_bytes);
-    }
+    check_follows(runs, reference);
   }
 }
 
@@ -319,12 +323,7 @@ TEST_CASE("targets that are weighed on a GPU follow one rank on the CPU", "[pari
     INFO(layout.name);
     const std::vector<TinyRun> reference = train_on_cpu(alone(layout));
     const std::vector<TinyRun> runs = train_on_gpu(layout);
-    CHECK(worst_relative(runs.front().losses, reference.front().losses) < 1e-5);
-    CHECK(worst_relative(runs.front().grad_norms, reference.front().grad_norms) < 1e-4);
-    CHECK(relative_distance(whole(runs), whole(reference)) < 1e-4);
-    for (const TinyRun& run : runs) {
-      CHECK(run.arena_bytes == run.plan_bytes);
-    }
+    check_follows(runs, reference);
   }
 }
 

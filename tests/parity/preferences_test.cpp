@@ -3,6 +3,8 @@
 // from outside: scripts/check_preferences.
 #include "engine/train/objective/preferences.h"
 
+#include <atomic>
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -14,6 +16,7 @@
 #include "engine/checkpoint/safetensors.h"
 #include "engine/config/config_error.h"
 #include "engine/train/make_run_plan.h"
+#include "engine/train/preference_training.h"
 #include "engine/train/rank_report.h"
 #include "kernels/core/caller_stream.h"
 #include "tests/harness/recorded_traffic.h"
@@ -208,6 +211,83 @@ TEST_CASE("a resumed run of preferences has the digits of one that never stopped
   SECTION("of rated answers") {
     check_resume(SampleRun(rated), "kto", 4);
   }
+}
+
+TEST_CASE("a run of preferences that is done stays as it is", "[parity][preferences]") {
+  const SampleRun pairs(pair);
+  pairs.train("done", 2, with_loss("sigmoid"), 4);
+  const auto file = pairs.path("done") / "reference.safetensors";
+  REQUIRE(std::filesystem::remove(file));
+  pairs.train("done", 2, with_loss("sigmoid"), 4);
+  CHECK_FALSE(std::filesystem::exists(file));
+}
+
+TEST_CASE("a signal ends a run before its first step, while it finds the reference",
+          "[parity][preferences]") {
+  const SampleRun pairs(pair);
+  const std::atomic<int> signal{SIGTERM};
+  const LoadedConfig config = pairs.config("stopped", 2, with_loss("sigmoid"), 8);
+  const TrainResult result = run(config, 2, &signal);
+  CHECK(result.stopped_by == SIGTERM);
+  CHECK(result.step == 0);
+  CHECK_FALSE(std::filesystem::exists(pairs.path("stopped") / "checkpoints" / "step-00000001"));
+  CHECK(pairs.train("stopped", 2, with_loss("sigmoid"), 8) ==
+        pairs.train("straight", 2, with_loss("sigmoid"), 8));
+}
+
+TEST_CASE("a reference that is damaged is made anew", "[parity][preferences]") {
+  const SampleRun pairs(pair);
+  const std::vector<json> straight = pairs.train("straight", 1, with_loss("ipo"), 8);
+  pairs.train("damaged", 1, with_loss("ipo"), 4);
+  const auto path = pairs.path("damaged") / "reference.safetensors";
+  const auto size = static_cast<std::streamoff>(std::filesystem::file_size(path));
+  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+  file.seekp(size - 4);
+  file.put('\x55');
+  file.close();
+  CHECK(pairs.train("damaged", 1, with_loss("ipo"), 8) == straight);
+}
+
+/// Counts what a rank tells of its progress.
+class CountingRecorder final : public ActivityRecorder {
+ public:
+  int add_group(const std::string& /*name*/) override { return 0; }
+  void begin_collective(int /*group*/, Op /*op*/, Purpose /*purpose*/) noexcept override {}
+  void end_collective(int /*group*/) noexcept override {}
+  void begin_wait() noexcept override {}
+  void end_wait() noexcept override {}
+  void begin_phase(RunPhase phase) noexcept override {
+    starting += phase == RunPhase::kStarting ? 1 : 0;
+  }
+  void finish_step(std::int64_t /*step*/) noexcept override {}
+  void set_comparable(int /*number*/) noexcept override {}
+
+  int starting = 0;
+};
+
+TEST_CASE("each micro-batch of the reference is progress, and none is computed twice",
+          "[preferences]") {
+  const SampleRun answers(rated);
+  std::atomic<int> signal{0};
+  const auto micro_batches = [&](int steps) {
+    const LoadedConfig config = answers.config("told", 1, with_loss("kto"), steps);
+    CountingRecorder recorder;
+    const std::vector<int> stopped_by = thread_world(1, [&](Rendezvous& rank) {
+      const BatchLoader loader(config.config.data, config.config.data.train, 256, 1);
+      Engine engine(make_run_plan(config.config, 1, 0), rank, make_cpu_backend(1), 1);
+      const TrainOptions options{.stop_signal = &signal, .activity = &recorder};
+      PreferenceTraining preferences(config.config, engine, loader, nullptr, options);
+      return preferences.find_reference([] {});
+    });
+    CHECK(stopped_by == std::vector<int>{signal.load()});
+    return recorder.starting;
+  };
+  // Sequences of steps are computed 4 at a time, once as they are and once mismatched.
+  CHECK(micro_batches(2) == 2 * 2 * 8 / 4);
+  CHECK(micro_batches(2) == 0);
+  CHECK(micro_batches(3) == 2 * 8 / 4);
+  signal = SIGTERM;
+  CHECK(micro_batches(4) == 1);  // that under way ends
 }
 
 TEST_CASE("what preferences are not learnt from is refused", "[preferences]") {

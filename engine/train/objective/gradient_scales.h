@@ -20,7 +20,7 @@ class GradientScales {
   [[nodiscard]] std::int64_t tokens(const StepSize& step) const {
     return step.micro_batches * at_once_ * step.sequence;
   }
-  /// Of the mean over `count` of all ranks, `loss_scale` times.
+  /// The factor for `loss_scale` times the mean over `count` of all ranks.
   [[nodiscard]] double of_mean(double loss_scale, std::int64_t count) const {
     const double of_a_rank = static_cast<double>(count) / static_cast<double>(gradient_ranks_);
     return loss_scale * before_sum_ / of_a_rank;

@@ -48,7 +48,7 @@ struct SequenceLosses {
   std::span<const float> nats_BT{};  ///< 0 where no target counts
 };
 
-/// What an objective adds up: first that which is minimised, then the number of groups, then what
+/// The sums that an objective keeps: first what is minimised, then the number of groups, then what
 /// else it counts.
 using ObjectiveSums = std::array<double, 7>;
 

@@ -5,23 +5,33 @@
 #include <cstring>
 #include <functional>
 #include <limits>
-#include <memory>
 #include <numeric>
-#include <utility>
 
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
+#include "engine/base/checksum.h"
 #include "engine/checkpoint/safetensors.h"
-#include "engine/train/objective/row_pass.h"
 #include "kernels/core/check.h"
 
 namespace dstrain {
 namespace {
 
 constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
+
 std::string tensor_name(const std::string& part, std::size_t source) {
   return fmt::format("{}.{}", part, source);
+}
+
+/// The text of the checksum of all parts' numbers.
+std::string checksum_of(const ReferenceFile::Parts& parts) {
+  RunningChecksum sum;
+  for (const auto& [part, numbers] : parts) {
+    for (const std::vector<double>& values : numbers->all()) {
+      sum.add(std::as_bytes(std::span(values)));
+    }
+  }
+  return checksum_text(sum.value());
 }
 
 }  // namespace
@@ -73,15 +83,16 @@ std::vector<DrawnSequence> ReferenceLogProbabilities::unknown(const BatchLoader&
   return found;
 }
 
-void ReferenceLogProbabilities::compute(Engine& engine,
+bool ReferenceLogProbabilities::compute(Engine& engine,
                                         const BatchLoader& data,
-                                        const std::vector<DrawnSequence>& sequences) {
+                                        const std::vector<DrawnSequence>& sequences,
+                                        const GoesOn& goes_on) {
   std::vector<std::vector<double>> sums;
   for (const std::vector<double>& source : by_source_) {
     sums.emplace_back(source.size(), 0.0);
   }
   const auto drawn = [&](std::int64_t row) { return sequences[static_cast<std::size_t>(row)]; };
-  pass_over_rows(
+  const bool is_whole = pass_over_rows(
       engine, std::ssize(sequences),
       [&](std::int64_t row, std::span<std::int32_t> inputs, std::span<std::int32_t> targets) {
         data.sequences(drawn(row).source).read(drawn(row).index, inputs, targets);
@@ -97,7 +108,8 @@ void ReferenceLogProbabilities::compute(Engine& engine,
           }
         }
       },
-      "reference");
+      goes_on);
+  if (!is_whole) return false;
   for (std::vector<double>& source : sums) {
     add_over_ranks(source, engine.world());
   }
@@ -108,15 +120,17 @@ void ReferenceLogProbabilities::compute(Engine& engine,
       by_source_[source][document] = sums[source][document];
     }
   }
+  return true;
 }
 
-std::vector<double> mismatched_log_probabilities(Engine& engine,
-                                                 const BatchLoader& data,
-                                                 const std::vector<AnswerPlace>& answers,
-                                                 const std::string& what) {
+std::optional<std::vector<double>> mismatched_log_probabilities(
+    Engine& engine,
+    const BatchLoader& data,
+    const std::vector<AnswerPlace>& answers,
+    const GoesOn& goes_on) {
   std::vector<double> sums(answers.size(), 0.0);
   const auto place = [&](std::int64_t row) { return answers[static_cast<std::size_t>(row)]; };
-  pass_over_rows(
+  const bool is_whole = pass_over_rows(
       engine, std::ssize(answers),
       [&](std::int64_t row, std::span<std::int32_t> inputs, std::span<std::int32_t> targets) {
         data.sequences(place(row).source).read_mismatched(place(row).document, inputs, targets);
@@ -125,7 +139,8 @@ std::vector<double> mismatched_log_probabilities(Engine& engine,
         sums[static_cast<std::size_t>(row)] =
             std::accumulate(nats.begin(), nats.end(), 0.0, std::minus<double>());
       },
-      what);
+      goes_on);
+  if (!is_whole) return std::nullopt;
   add_over_ranks(sums, engine.world());
   return sums;
 }
@@ -135,10 +150,11 @@ void ReferenceFile::read(const Parts& parts, Communicator& world) const {
   if (std::error_code ignored; world.rank() == 0 && std::filesystem::exists(path_, ignored)) {
     try {
       const SafetensorsFile file(path_);
-      const auto identity = file.metadata().find("identity");
-      if (identity == file.metadata().end() || identity->second != identity_) {
-        trouble = "it is of other weights or data";
-      }
+      const auto said = [&](const char* key) {
+        const auto found = file.metadata().find(key);
+        return found == file.metadata().end() ? std::string() : found->second;
+      };
+      if (said("identity") != identity_) trouble = "it is of other weights or data";
       for (const auto& [part, numbers] : parts) {
         for (std::size_t source = 0; trouble.empty() && source < numbers->by_source_.size();
              ++source) {
@@ -154,11 +170,12 @@ void ReferenceFile::read(const Parts& parts, Communicator& world) const {
           }
         }
       }
+      if (trouble.empty() && said("checksum") != checksum_of(parts)) trouble = "it is damaged";
     } catch (const CheckpointError& error) {
       trouble = error.what();
     }
     if (!trouble.empty()) {
-      spdlog::info("{} is not used, but made anew: {}", path_.string(), trouble);
+      spdlog::warn("{} is not used, but made anew: {}", path_.string(), trouble);
     }
   }
   for (const auto& [part, numbers] : parts) {
@@ -181,7 +198,8 @@ void ReferenceFile::write(const Parts& parts) const {
   const DurableFiles files;
   files.make_folder(path_.parent_path());
   const std::filesystem::path temporary = path_.string() + ".tmp";
-  SafetensorsWriter writer(files, temporary, tensors, {{"identity", identity_}});
+  SafetensorsWriter writer(files, temporary, tensors,
+                           {{"identity", identity_}, {"checksum", checksum_of(parts)}});
   for (const auto& [part, numbers] : parts) {
     for (const std::vector<double>& values : numbers->all()) {
       writer.write(std::as_bytes(std::span(values)));

@@ -6,11 +6,13 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "engine/data/batch_loader.h"
 #include "engine/train/engine.h"
+#include "engine/train/objective/row_pass.h"
 
 namespace dstrain {
 
@@ -22,11 +24,12 @@ struct AnswerPlace {
 
 /// Collective. The log-probabilities, by the engine's model as it is, of the prompts of these
 /// answers with answers to others (Sequences::read_mismatched): each the sum over its tokens.
-/// `what`: as pass_over_rows wants it.
-std::vector<double> mismatched_log_probabilities(Engine& engine,
-                                                 const BatchLoader& data,
-                                                 const std::vector<AnswerPlace>& answers,
-                                                 const std::string& what = {});
+/// Nothing where `goes_on` ended it (row_pass.h).
+std::optional<std::vector<double>> mismatched_log_probabilities(
+    Engine& engine,
+    const BatchLoader& data,
+    const std::vector<AnswerPlace>& answers,
+    const GoesOn& goes_on = {});
 
 class ReferenceLogProbabilities {
  public:
@@ -47,17 +50,20 @@ class ReferenceLogProbabilities {
   /// once.
   [[nodiscard]] std::vector<DrawnSequence> unknown(const BatchLoader& data,
                                                    std::int64_t samples) const;
-  /// Collective. Computes those of `sequences` by the engine's model as it is.
-  void compute(Engine& engine,
+  /// Collective. Computes those of `sequences` by the engine's model as it is. Returns false, and
+  /// none of them is known, where `goes_on` ended it (row_pass.h).
+  bool compute(Engine& engine,
                const BatchLoader& data,
-               const std::vector<DrawnSequence>& sequences);
+               const std::vector<DrawnSequence>& sequences,
+               const GoesOn& goes_on = {});
 
  private:
   friend class ReferenceFile;
   std::vector<std::vector<double>> by_source_;
 };
 
-/// The file in a run's folder, a safetensors file with an f64 tensor for each source.
+/// The file in a run's folder: a safetensors file with an f64 tensor for each source, which says
+/// what its numbers depend on, and their checksum.
 class ReferenceFile {
  public:
   /// `identity`: what the numbers depend on.
@@ -66,7 +72,7 @@ class ReferenceFile {
 
   using Parts = std::map<std::string, ReferenceLogProbabilities*>;
   /// Collective. Rank 0 reads; all get what it found. Nothing becomes known where there is no such
-  /// file, it cannot be read, or it belongs to something else.
+  /// file, it cannot be read or is damaged, or it belongs to something else.
   void read(const Parts& parts, Communicator& world) const;
   /// On rank 0. Throws StorageError.
   void write(const Parts& parts) const;

@@ -1,19 +1,13 @@
 #include "engine/train/objective/row_pass.h"
 
 #include <algorithm>
-#include <chrono>
 #include <memory>
 #include <utility>
 
-#include <spdlog/spdlog.h>
-
-#include "engine/base/amount_text.h"
 #include "kernels/core/caller_stream.h"
 
 namespace dstrain {
 namespace {
-
-constexpr std::chrono::seconds kTellEvery{10};
 
 /// Minimises nothing.
 class Listener final : public WeighingObjective {
@@ -46,11 +40,11 @@ class Listener final : public WeighingObjective {
 
 }  // namespace
 
-void pass_over_rows(Engine& engine,
+bool pass_over_rows(Engine& engine,
                     std::int64_t rows,
                     const ReadRow& read,
                     const TakeRow& take,
-                    const std::string& what) {
+                    const GoesOn& goes_on) {
   const BatchPlan& batch = engine.plan().batch;
   const bool tells = engine.tells_losses();
   const TakeRow take_once = [&](std::int64_t row, std::span<const float> nats) {
@@ -68,19 +62,16 @@ void pass_over_rows(Engine& engine,
     }
   };
   const std::int64_t at_once = batch.micro_batch * batch.data_parallel;
-  auto told = std::chrono::steady_clock::now();
-  for (std::int64_t begin = 0; begin < rows; begin += at_once) {
+  std::int64_t begin = 0;
+  bool is_asked_to_end = false;
+  for (; begin < rows && !is_asked_to_end; begin += at_once) {
     const std::int64_t first = begin + batch.data_rank * batch.micro_batch;
     engine.evaluate(load, std::min(first, rows - 1),
                     std::clamp<std::int64_t>(rows - first, 0, batch.micro_batch));
-    if (const auto now = std::chrono::steady_clock::now();
-        !what.empty() && engine.world().rank() == 0 && now - told > kTellEvery) {
-      told = now;
-      spdlog::info("{}: {} of {}", what, grouped(std::min(begin + at_once, rows)),
-                   counted(rows, "sequence"));
-    }
+    is_asked_to_end = goes_on && !goes_on();
   }
   engine.set_objective(std::move(objective));
+  return begin >= rows;
 }
 
 void add_over_ranks(std::vector<double>& numbers, Communicator& world) {

@@ -16,14 +16,17 @@ using ReadRow = std::function<void(
 /// Takes the losses of its targets, nats, 0 where there is no target.
 using TakeRow = std::function<void(std::int64_t row, std::span<const float> nats_T)>;
 
+/// Called after each micro-batch. Returns whether to go on, on all ranks alike.
+using GoesOn = std::function<bool()>;
+
 /// Collective. Computes rows 0 to `rows` - 1, shared out among the ranks, and hands each to `take`
-/// on one rank. The engine has its objective back afterwards. `what`: for a line of progress every
-/// ten seconds; empty: none.
-void pass_over_rows(Engine& engine,
+/// on one rank. The engine has its objective back afterwards. Returns false where `goes_on`, which
+/// may be empty, ended it before the last row.
+bool pass_over_rows(Engine& engine,
                     std::int64_t rows,
                     const ReadRow& read,
                     const TakeRow& take,
-                    const std::string& what = {});
+                    const GoesOn& goes_on = {});
 
 /// Collective. Adds up numbers over all ranks.
 void add_over_ranks(std::vector<double>& numbers, Communicator& world);

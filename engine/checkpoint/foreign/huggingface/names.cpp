@@ -11,7 +11,7 @@ namespace dstrain {
 namespace {
 
 constexpr std::string_view kHead = "head.weight";
-/// What the classes for sequence classification call theirs.
+/// The name of the head in the classes for sequence classification.
 constexpr const char* kScore = "score.weight";
 
 bool is_of_block(const ForeignRow& row) {
