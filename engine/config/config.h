@@ -26,6 +26,7 @@
 #include "engine/config/recompute_config.h"
 #include "engine/config/scheduler_config.h"
 #include "engine/config/sequence_ramp.h"
+#include "engine/config/tensor_rates.h"
 #include "engine/config/trace_config.h"
 #include "kernels/attention_kernels.h"
 
@@ -206,6 +207,7 @@ struct Config {
   ExpertParallelConfig expert_parallel;
   RecomputeConfig recompute;
   OptimizerConfig optimizer;
+  TensorRates rates;  ///< of "optimizer.params"
   CompressionConfig gradient_compression;
   AdapterConfig adapters;  ///< "peft"
   PreferenceConfig preferences;

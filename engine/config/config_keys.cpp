@@ -12,8 +12,8 @@ const std::vector<Key>& all_keys() {
     };
     for (const auto& part :
          {batch_keys(), elasticity_keys(), precision_keys(), zero_keys(), recompute_keys(),
-          optimizer_keys(), scheduler_keys(), curriculum_keys(), parallel_keys(), reporting_keys(),
-          monitor_keys(), deepspeed_ignored_keys()}) {
+          optimizer_keys(), rate_keys(), scheduler_keys(), curriculum_keys(), parallel_keys(),
+          reporting_keys(), monitor_keys(), deepspeed_ignored_keys()}) {
       add(part);
     }
     for (Key& key : all) {

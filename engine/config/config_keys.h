@@ -163,6 +163,7 @@ std::vector<Key> automatic_cast_keys();  ///< amp, torch_autocast: other ways to
 std::vector<Key> zero_keys();
 std::vector<Key> recompute_keys();  ///< activation_checkpointing
 std::vector<Key> optimizer_keys();
+std::vector<Key> rate_keys();
 std::vector<Key> scheduler_keys();
 std::vector<Key> curriculum_keys();
 std::vector<Key> parallel_keys();  ///< pipeline, tensor and sequence parallelism

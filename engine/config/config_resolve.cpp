@@ -213,6 +213,9 @@ void resolve_config(LoadedConfig& loaded,
                            "zero_optimization"})) {
     problems.attempt([&] { resolve_freezing(loaded, origins); });
   }
+  if (!problems.spoil_any({"model", "peft", "training.freeze", "optimizer.params.lr_scale"})) {
+    problems.attempt([&] { resolve_rates(loaded, origins); });
+  }
   if (!problems.spoil_any({"model", "fp8", "context_parallel", "training.cuda_graphs",
                            "expert_parallel", "expert_tensor_parallel_size", "tensor_parallel",
                            "zero_optimization", "optimizer.type", "gradient_compression"})) {

@@ -20,5 +20,7 @@ std::optional<std::string> nearest_name(std::string_view name,
 
 /// The largest distance at which a name of this length still counts as a typing error.
 std::size_t typing_error_limit(std::string_view name);
+/// Of no limit: the nearest is named however far it is.
+inline constexpr std::size_t kAnyDistance = 10'000;
 
 }  // namespace dstrain

@@ -18,7 +18,6 @@ namespace {
 
 constexpr const char* kFreeze = "training.freeze";
 constexpr const char* kTargets = "peft.target_modules";
-constexpr std::size_t kAnyDistance = 10'000;
 
 std::vector<std::string> trainable_tensors(const Architecture& model) {
   std::vector<std::string> names;
@@ -94,7 +93,7 @@ void resolve_adapters(const LoadedConfig& loaded, Origins& origins) {
   }
   const std::vector<AdaptedModule> modules = linear_modules(config.model);
   for (const std::string& target : config.adapters.target_modules) {
-    if (!modules_named(modules, target).empty()) continue;
+    if (!modules_named(modules, {target}).empty()) continue;
     std::vector<std::string> names;
     for (const AdaptedModule& module : modules) {
       names.push_back(module.theirs.substr(module.theirs.rfind('.') + 1));

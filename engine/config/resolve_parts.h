@@ -57,6 +57,8 @@ void resolve_preferences(LoadedConfig& loaded, Origins& origins);
 /// Check adapters, and what is not trained.
 void resolve_adapters(const LoadedConfig& loaded, Origins& origins);
 void resolve_freezing(const LoadedConfig& loaded, Origins& origins);
+/// Checks the rates of tensors, once it is known which are trained.
+void resolve_rates(const LoadedConfig& loaded, Origins& origins);
 /// Checks fp8, once formats and batch are complete.
 void resolve_fp8(const LoadedConfig& loaded, Origins& origins);
 /// Throws if something is asked of a model with experts that it does not go with.

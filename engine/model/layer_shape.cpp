@@ -93,6 +93,7 @@ ParamDecl LayerShape::param(const TensorDecl& of) const {
           .decays = of.decays,
           .hidden_matrix = of.hidden_matrix,
           .trained = trains(of),
+          .rate_scale = rates.of(of.name, static_cast<std::int64_t>(model.layers.size())),
           .share = tensor.share_of(of)};
 }
 

@@ -25,6 +25,7 @@
 #include "engine/config/dropout_config.h"
 #include "engine/config/frozen_tensors.h"
 #include "engine/config/recompute_config.h"
+#include "engine/config/tensor_rates.h"
 #include "engine/plan/blueprint.h"
 #include "engine/plan/token_share.h"
 #include "kernels/core/dtype.h"
@@ -110,10 +111,11 @@ struct LayerShape {
   /// P, the rows of the cache that the layers extend. `batch` is then 1, and `sequence` the most
   /// tokens that one forward computes. 0: the layers train.
   std::int64_t cache_positions = 0;
-  DropoutConfig dropout{};      ///< of training; what extends a cache drops nothing
-  std::uint64_t seed = 0;       ///< of dropout
-  FrozenTensors frozen{};       ///< those that are not trained
-  AdapterShape adapters{};      ///< beside which nothing else is
+  DropoutConfig dropout{};  ///< of training; what extends a cache drops nothing
+  std::uint64_t seed = 0;   ///< of dropout
+  FrozenTensors frozen{};   ///< those that are not trained
+  AdapterShape adapters{};  ///< beside which nothing else is
+  TensorRates rates{};
   bool weighs_targets = false;  ///< target_weigher.h
   /// Several micro-batches go through each unit before the next unit, so that what a unit hands on
   /// is kept for each of them.

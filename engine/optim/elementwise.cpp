@@ -1,5 +1,5 @@
 // The optimizers that update each element on its own, so that any rank can update any range, in one
-// pass over each run of parameters that decay alike:
+// pass over each run of parameters that decay alike and have one rate:
 //   AdamW     Loshchilov & Hutter 2019, algorithm 2
 //   Adam      Kingma & Ba 2015 with L2 decay, DeepSpeed's "Adam" with adam_w_mode false
 //   SGD       with momentum, as torch.optim.SGD has it
@@ -76,14 +76,14 @@ class ElementwiseOptimizer final : public Optimizer {
               std::span<const UnitState> units,
               const UpdateParams& params,
               const UnitUpdated& updated) override {
-    const ElementwiseStep decaying = step_of(config_, params, config_.weight_decay);
-    const ElementwiseStep plain = step_of(config_, params, 0.0);
     for (std::size_t i = 0; i < units.size(); ++i) {
       for (const UnitSegment& segment : segments_.of(units[i].unit)) {
         const Range part = intersection(units[i].range, segment.range);
         if (part.size() > 0) {
-          site.ops.update(segment.decays ? decaying : plain, tensors_of(units[i], part, params),
-                          site.stream);
+          UpdateParams own = params;
+          own.learning_rate *= segment.rate_scale;
+          site.ops.update(step_of(config_, own, segment.decays ? config_.weight_decay : 0.0),
+                          tensors_of(units[i], part, params), site.stream);
         }
       }
       updated(i);

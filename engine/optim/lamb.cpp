@@ -75,6 +75,7 @@ class Lamb final : public Optimizer {
     for (const UnitSegment& tensor : tensors_.of(unit.unit)) {
       const Range part = intersection(unit.range, tensor.range);
       if (part.size() > 0) {
+        step.learning_rate = params.learning_rate * tensor.rate_scale;
         step.weight_decay = tensor.decays ? parts_.config.weight_decay : 0.0;
         use(step, tensors_of(unit, part, params),
             first_tensor_.at(static_cast<std::size_t>(unit.unit)) + tensor.first_param);

@@ -65,7 +65,8 @@ class Muon final : public Optimizer {
     const MuonStep momentum{.momentum = config.momentum,
                             .nesterov = config.nesterov,
                             .gradient_scale = params.gradient_scale};
-    AdamwStep adamw = adamw_step(config, params, rate(config.adam_lr, params));
+    const double adam_rate = rate(config.adam_lr, params);
+    AdamwStep adamw = adamw_step(config, params, adam_rate);
     UnitState without_second = unit;
     without_second.second_moment = {};
     std::int64_t second_offset = 0;
@@ -82,6 +83,7 @@ class Muon final : public Optimizer {
       }
       tensors.second_moment = unit.second_moment.flat(second_offset, second_offset + part.size());
       second_offset += part.size();
+      adamw.learning_rate = adam_rate * segment.rate_scale;
       adamw.weight_decay = segment.decays ? config.weight_decay : 0.0;
       site.ops.update(adamw, tensors, site.stream);
     }
@@ -116,10 +118,11 @@ class Muon final : public Optimizer {
       // Without momentum SGD's step is p - rate · (scale · direction + decay · p).
       OptimizerTensors tensors = tensors_of(without_moments, part, params);
       tensors.gradient = part_of(direction, matrix.range, part);
-      site.ops.update(SgdStep{.learning_rate = rate(parts_.config.muon_lr, params),
-                              .weight_decay = matrix.decays ? parts_.config.weight_decay : 0.0,
-                              .gradient_scale = shape_scale(shape)},
-                      tensors, site.stream);
+      site.ops.update(
+          SgdStep{.learning_rate = rate(parts_.config.muon_lr, params) * matrix.rate_scale,
+                  .weight_decay = matrix.decays ? parts_.config.weight_decay : 0.0,
+                  .gradient_scale = shape_scale(shape)},
+          tensors, site.stream);
     }
   }
 

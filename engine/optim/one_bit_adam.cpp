@@ -46,6 +46,7 @@ class OneBitAdam final : public Optimizer {
                   Step& step) const {
     for (std::size_t i = 0; i < units.size(); ++i) {
       for (const UnitSegment& segment : segments_.of(units[i].unit)) {
+        step.learning_rate = params.learning_rate * segment.rate_scale;
         step.weight_decay = segment.decays ? config_.weight_decay : 0.0;
         site.ops.update(step, tensors_of(units[i], segment.range, params), site.stream);
       }

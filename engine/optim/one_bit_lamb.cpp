@@ -86,7 +86,7 @@ class OneBitLamb final : public Optimizer {
     }
   }
 
-  /// Calls visit(tensors, weight decay, index among all tensors) for each parameter.
+  /// Calls visit(tensors, its segment, index among all tensors) for each parameter.
   template <typename Visit>
   void for_each_tensor(std::span<const UnitState> units,
                        const UpdateParams& params,
@@ -94,48 +94,53 @@ class OneBitLamb final : public Optimizer {
     std::int64_t index = 0;
     for (const UnitState& unit : units) {
       for (const UnitSegment& tensor : tensors_.of(unit.unit)) {
-        visit(tensors_of(unit, tensor.range, params), tensor.decays ? config_.weight_decay : 0.0,
-              index);
+        visit(tensors_of(unit, tensor.range, params), tensor, index);
         ++index;
       }
     }
+  }
+  [[nodiscard]] double decay_of(const UnitSegment& tensor) const {
+    return tensor.decays ? config_.weight_decay : 0.0;
   }
   [[nodiscard]] Tensor coefficients(const Site& site, std::int64_t tensor) const {
     return site.buffer(coefficients_).flat(tensor * kCoefficients, (tensor + 1) * kCoefficients);
   }
 
   void warm_up(const Site& site, std::span<const UnitState> units, const UpdateParams& params) {
-    for_each_tensor(units, params, [&](OptimizerTensors tensors, double decay, std::int64_t index) {
-      const LambStep step{.learning_rate = params.learning_rate,
-                          .beta1 = params.beta1.value_or(config_.beta1),
-                          .beta2 = params.beta2.value_or(config_.beta2),
-                          .epsilon = config_.epsilon,
-                          .weight_decay = decay,
-                          .max_coeff = config_.max_coeff,
-                          .min_coeff = config_.min_coeff,
-                          .gradient_scale = params.gradient_scale};
-      const Tensor fresh = std::exchange(tensors.third_moment, {});
-      const Tensor squares = site.buffer(sums_).flat(index * kSums, index * kSums + 2);
-      site.ops.lamb_moments(step, tensors, squares, site.stream);
-      site.ops.remember_trust_ratio(step, config_.coeff_beta, squares, coefficients(site, index),
-                                    site.stream);
-      site.ops.lamb_apply(step, tensors, squares, site.stream);
-      if (params.update == config_.freeze_step) {
-        site.ops.cast(tensors.second_moment, fresh, site.stream);
-      }
-    });
+    for_each_tensor(units, params,
+                    [&](OptimizerTensors tensors, const UnitSegment& tensor, std::int64_t index) {
+                      const LambStep step{.learning_rate = params.learning_rate * tensor.rate_scale,
+                                          .beta1 = params.beta1.value_or(config_.beta1),
+                                          .beta2 = params.beta2.value_or(config_.beta2),
+                                          .epsilon = config_.epsilon,
+                                          .weight_decay = decay_of(tensor),
+                                          .max_coeff = config_.max_coeff,
+                                          .min_coeff = config_.min_coeff,
+                                          .gradient_scale = params.gradient_scale};
+                      const Tensor fresh = std::exchange(tensors.third_moment, {});
+                      const Tensor squares =
+                          site.buffer(sums_).flat(index * kSums, index * kSums + 2);
+                      site.ops.lamb_moments(step, tensors, squares, site.stream);
+                      site.ops.remember_trust_ratio(step, config_.coeff_beta, squares,
+                                                    coefficients(site, index), site.stream);
+                      site.ops.lamb_apply(step, tensors, squares, site.stream);
+                      if (params.update == config_.freeze_step) {
+                        site.ops.cast(tensors.second_moment, fresh, site.stream);
+                      }
+                    });
   }
 
   void scale_updates(const Site& site,
                      std::span<const UnitState> units,
                      const UpdateParams& params) {
     for_each_tensor(
-        units, params, [&](const OptimizerTensors& tensors, double decay, std::int64_t index) {
-          const OneBitLambStep step{.learning_rate = params.learning_rate,
+        units, params,
+        [&](const OptimizerTensors& tensors, const UnitSegment& tensor, std::int64_t index) {
+          const OneBitLambStep step{.learning_rate = params.learning_rate * tensor.rate_scale,
                                     .beta1 = params.beta1.value_or(config_.beta1),
                                     .beta2 = params.beta2.value_or(config_.beta2),
                                     .epsilon = config_.epsilon,
-                                    .weight_decay = decay,
+                                    .weight_decay = decay_of(tensor),
                                     .factor_max = config_.factor_max,
                                     .factor_min = config_.factor_min,
                                     .factor_threshold = config_.factor_threshold};

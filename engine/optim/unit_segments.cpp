@@ -12,6 +12,7 @@ UnitSegments::UnitSegments(const Blueprint& blueprint, DecayRule rule, Join join
       const bool decays = rule == DecayRule::kAll || param.decays;
       const bool joins = join == Join::kAlike && !segments.empty() &&
                          segments.back().decays == decays &&
+                         segments.back().rate_scale == param.rate_scale &&
                          segments.back().hidden_matrix == param.hidden_matrix;
       if (joins) {
         segments.back().range.end = end;
@@ -19,6 +20,7 @@ UnitSegments::UnitSegments(const Blueprint& blueprint, DecayRule rule, Join join
         segments.push_back({.first_param = index,
                             .range = {offset, end},
                             .decays = decays,
+                            .rate_scale = param.rate_scale,
                             .hidden_matrix = param.hidden_matrix});
       }
       offset = end;

@@ -15,6 +15,7 @@ struct UnitSegment {
   int first_param = 0;         ///< index within the unit
   Range range;                 ///< of the unit's flat buffer
   bool decays = false;         ///< by the run's DecayRule
+  double rate_scale = 1.0;     ///< ParamDecl::rate_scale
   bool hidden_matrix = false;  ///< ParamDecl::hidden_matrix
 };
 

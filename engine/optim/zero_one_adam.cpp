@@ -108,8 +108,10 @@ class ZeroOneAdam final : public Optimizer {
     }
     exchange_.exchange(site);
     for (const UnitState& unit : units) {
-      site.ops.update(SyncStep{.epsilon = config_.epsilon, .rates = rates_},
-                      tensors_of(unit, unit.range, params), site.stream);
+      for (const UnitSegment& segment : segments_.of(unit.unit)) {
+        site.ops.update(SyncStep{.epsilon = config_.epsilon, .rates = rates_ * segment.rate_scale},
+                        tensors_of(unit, segment.range, params), site.stream);
+      }
     }
     rates_ = 0.0;
   }
@@ -121,6 +123,7 @@ class ZeroOneAdam final : public Optimizer {
                   Step& step) const {
     for (const UnitState& unit : units) {
       for (const UnitSegment& segment : segments_.of(unit.unit)) {
+        step.learning_rate = params.learning_rate * segment.rate_scale;
         step.weight_decay = segment.decays ? config_.weight_decay : 0.0;
         OptimizerTensors tensors = tensors_of(unit, segment.range, params);
         if constexpr (std::is_same_v<Step, AdamwStep>) tensors.third_moment = {};

@@ -41,6 +41,7 @@ struct ParamDecl {
   bool decays = true;          ///< weight decay applies: matrices yes, norms and biases no
   bool hidden_matrix = false;  ///< a matrix inside a block: what Muon orthogonalises
   bool trained = true;         ///< false: it stays what it begins as
+  double rate_scale = 1.0;     ///< the part of the learning rate that it is trained with
   TensorShare share{};
   /// A tied table lies on the first and on the last pipeline stage: both sum their gradients.
   bool tied_across_stages = false;

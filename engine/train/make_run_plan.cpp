@@ -51,12 +51,7 @@ AdapterShape adapters_of(const Config& config) {
   const AdapterConfig& adapters = config.adapters;
   AdapterShape shape{.rank = adapters.rank, .scale = static_cast<float>(adapters.scale())};
   if (!adapters.enabled()) return shape;
-  for (const AdaptedModule& module : linear_modules(config.model)) {
-    const bool is_target = std::any_of(
-        adapters.target_modules.begin(), adapters.target_modules.end(),
-        [&](const std::string& target) { return !modules_named({module}, target).empty(); });
-    if (is_target) shape.modules.push_back(module);
-  }
+  shape.modules = modules_named(linear_modules(config.model), adapters.target_modules);
   return shape;
 }
 
@@ -358,6 +353,7 @@ RunPlan make_run_plan(const Config& config,
       .seed = config.training.seed,
       .frozen = config.training.freeze,
       .adapters = adapters_of(config),
+      .rates = config.rates,
       .weighs_targets = config.preferences.enabled(),
       .together = goes_block_by_block(config)};
   Blueprint blueprint;

@@ -88,6 +88,7 @@ Config tiny_config(const TinyOptions& options, int world_size) {
   config.training.steps = options.steps;
   config.training.seed = options.seed;
   config.training.freeze = options.freeze;
+  config.rates = options.rates;
   config.adapters = options.adapters;
   if (options.weighs_targets) config.preferences.loss = PreferenceLoss::kOrpo;  // so it is planned
   config.training.cuda_graphs = options.cuda_graphs;

@@ -63,6 +63,7 @@ struct TinyOptions {
   /// The micro-batch of all ranks' that is trained in each place of a step; empty: each in its own.
   std::vector<std::int64_t> dealt{};
   FrozenTensors freeze{};
+  TensorRates rates{};
   AdapterConfig adapters{};
   bool weighs_targets = false;  ///< SequenceObjective is minimised
   bool cuda_graphs = false;

@@ -105,8 +105,8 @@ TEST_CASE("what is trained of a model, and what that saves, is counted", "[adapt
   shape.frozen = {{"*"}};
   const double frozen = left_out_flops_per_token(shape);
   shape.frozen = {};
-  shape.adapters = {.modules = modules_named(linear_modules(tiny_model(Family::kLlama)), "o_proj"),
-                    .rank = 3};
+  shape.adapters = {
+      .modules = modules_named(linear_modules(tiny_model(Family::kLlama)), {"o_proj"}), .rank = 3};
   CHECK(trained_parameters(shape) == 2 * (3 * 40 + 40 * 3));
   CHECK(left_out_flops_per_token(shape) == frozen - 6.0 * 2 * (3 * 40 + 40 * 3));
 }

@@ -53,12 +53,14 @@ std::vector<AdaptedModule> linear_modules(const ModelSpec& model) {
 }
 
 std::vector<AdaptedModule> modules_named(const std::vector<AdaptedModule>& modules,
-                                         const std::string& target) {
+                                         const std::vector<std::string>& targets) {
   std::vector<AdaptedModule> named;
   std::copy_if(modules.begin(), modules.end(), std::back_inserter(named),
                [&](const AdaptedModule& module) {
-                 return target == kAllLinear || module.theirs == target ||
-                        module.theirs.ends_with("." + target);
+                 return std::any_of(targets.begin(), targets.end(), [&](const std::string& target) {
+                   return target == kAllLinear || module.theirs == target ||
+                          module.theirs.ends_with("." + target);
+                 });
                });
   return named;
 }

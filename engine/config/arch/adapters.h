@@ -31,9 +31,10 @@ inline constexpr const char* kAllLinear = "all-linear";
 
 /// The linear layers of a model's blocks, but routers and experts.
 std::vector<AdaptedModule> linear_modules(const ModelSpec& model);
-/// Those among `modules` that a target names: by all of its name or by the end of it, as "q_proj".
+/// Those among `modules` that any of the targets names: by all of its name or by the end of it, as
+/// "q_proj".
 std::vector<AdaptedModule> modules_named(const std::vector<AdaptedModule>& modules,
-                                         const std::string& target);
+                                         const std::vector<std::string>& targets);
 
 /// The adapters of a block whose tensors are `block`, all names with `prefix` in front
 /// ("blocks.3."). Of B each part has its own rows.

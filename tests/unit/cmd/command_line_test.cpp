@@ -154,7 +154,7 @@ TEST_CASE("bash completes commands, flags, values, files and the config's keys",
   CHECK(completed("dstrain launch -H hosts --launcher s") == "slurm ssh\n");
   CHECK(completed("dstrain launch --launcher = sl") == "slurm\n");
   CHECK(completed("dstrain launch --launcher =") == "libssh2 openssh pdsh slurm ssh\n");
-  CHECK(completed("dstrain launch --set optimizer.params.lr") == "optimizer.params.lr=\n");
+  CHECK(completed("dstrain launch --set optimizer.params.mom") == "optimizer.params.momentum=\n");
   CHECK(completed("dstrain generate --checkpoint confi") == "configs\n");  // folders alone
   CHECK(completed("dstrain generate --dtype ''") == "fp32 bf16 fp16\n");
   CHECK(completed("dstrain generate --lau") == "\n");

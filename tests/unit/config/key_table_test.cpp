@@ -164,6 +164,8 @@ const std::map<std::string, Flip>& flips() {
       {"optimizer.params.min_coeff", {"0.1", {kLamb}}},
       {"optimizer.params.eps_inside_sqrt", {"true", {kLamb}}},
       {"optimizer.params.muon_lr", {"0.03", {kMuon}}},
+      {"optimizer.params.lr_scale", {R"({"embedding.*": 0.5})"}},
+      {"optimizer.params.lr_layer_decay", {"0.9"}},
       {"optimizer.params.adam_lr", {"0.04", {kMuon}}},
       {"scheduler.type", {"WarmupLR"}},
       {"scheduler.params.total_num_steps", {"77", {kCosine}}},

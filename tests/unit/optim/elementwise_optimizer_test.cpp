@@ -23,7 +23,8 @@ void follows(const OptimizerConfig& config, const Formula& formula) {
   std::vector<ReferenceTensor> expected = reference_start(model);
   for (ReferenceTensor& tensor : expected) {
     for (std::int64_t update = 1; update <= kUpdates; ++update) {
-      const UpdateParams params = changing_params(update);
+      UpdateParams params = changing_params(update);
+      params.learning_rate *= tensor.decl->rate_scale;
       for (std::size_t i = 0; i < tensor.p.size(); ++i) {
         const double g =
             params.gradient_scale *

@@ -38,7 +38,7 @@ std::vector<ReferenceTensor> reference(const LabModel& model, const OptimizerCon
                                               : m / (std::sqrt(v) + config.epsilon);
         direction[i] += (tensor.decl->decays ? config.weight_decay : 0.0) * tensor.p[i];
       }
-      double rate = params.learning_rate;
+      double rate = params.learning_rate * tensor.decl->rate_scale;
       if (config.bias_correction) {
         const auto t = static_cast<double>(update);
         rate *= std::sqrt(1.0 - std::pow(beta2, t)) / (1.0 - std::pow(beta1, t));

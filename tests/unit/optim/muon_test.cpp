@@ -89,7 +89,7 @@ std::vector<ReferenceTensor> reference(const LabModel& model, const OptimizerCon
     const double decay = tensor.decl->decays ? config.weight_decay : 0.0;
     for (std::int64_t update = 1; update <= kUpdates; ++update) {
       const UpdateParams params = changing_params(update);
-      const double schedule = params.learning_rate / config.learning_rate;
+      const double schedule = tensor.decl->rate_scale * params.learning_rate / config.learning_rate;
       const double muon_rate = schedule * config.muon_lr.value_or(config.learning_rate);
       const double adam_rate = schedule * config.adam_lr.value_or(config.learning_rate);
       const double beta1 = params.beta1.value_or(config.beta1);

@@ -157,14 +157,14 @@ LabModel small_model() {
   LabModel model;
   Blueprint& blueprint = model.blueprint;
   blueprint.begin_unit("embedding");
-  blueprint.add_param({.name = "table", .shape = {7, 3}});
+  blueprint.add_param({.name = "table", .shape = {7, 3}, .rate_scale = 0.5});
   blueprint.begin_unit("blocks.0");
   blueprint.add_param({.name = "norm", .shape = {5}, .decays = false});
   blueprint.add_param({.name = "square", .shape = {5, 5}, .hidden_matrix = true});
   blueprint.add_param({.name = "bias", .shape = {3}, .decays = false});
-  blueprint.add_param({.name = "wide", .shape = {3, 15}, .hidden_matrix = true});
+  blueprint.add_param({.name = "wide", .shape = {3, 15}, .hidden_matrix = true, .rate_scale = 2.0});
   blueprint.add_param({.name = "tall", .shape = {9, 5}, .hidden_matrix = true});
-  blueprint.add_param({.name = "last_bias", .shape = {9}, .decays = false});
+  blueprint.add_param({.name = "last_bias", .shape = {9}, .decays = false, .rate_scale = 0.25});
   blueprint.begin_unit("seven");
   blueprint.add_param({.name = "vector", .shape = {7}, .decays = false});
   model.start = [](int unit, std::int64_t i) {
