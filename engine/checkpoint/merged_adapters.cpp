@@ -67,6 +67,11 @@ bool MergedAdapters::load_factors(const std::string& weight) const {
 }
 
 void MergedAdapters::read(const std::string& state, const Piece& piece, Tensor out) const {
+  const bool is_whole = state == "parameter" && find(piece.tensor) != nullptr;
+  if (is_whole && adapters_ != weights_) {
+    adapters_->read(state, piece, out);
+    return;
+  }
   if (state != "parameter" || !load_factors(piece.tensor)) {
     weights_->read(state, piece, out);
     return;

@@ -1,5 +1,6 @@
 // MergedAdapters: the weights of a checkpoint with low-rank adapters as those of the plain model
-// that computes the same, W + s · B · A. What is merged is computed as it is read.
+// that computes the same, W + s · B · A, and in place of tensors that were trained whole those that
+// the adapters' source has. What is merged is computed as it is read.
 #pragma once
 
 #include <memory>

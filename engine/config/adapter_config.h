@@ -1,6 +1,6 @@
-// AdapterConfig: low-rank adapters beside matrices of the blocks, which alone are trained (LoRA, Hu
-// et al. 2021): y = x · Wᵀ + s · (x · Aᵀ) · Bᵀ, with A [r, inputs] and B [outputs, r]. "peft", with
-// the names of the library of that name.
+// AdapterConfig: low-rank adapters beside matrices of the blocks (LoRA, Hu et al. 2021):
+// y = x · Wᵀ + s · (x · Aᵀ) · Bᵀ, with A [r, inputs] and B [outputs, r]. They alone are trained,
+// and the modules that are named for it. "peft", with the names of the library of that name.
 #pragma once
 
 #include <cmath>
@@ -15,6 +15,9 @@ struct AdapterConfig {
   double alpha = 8.0;                         ///< "lora_alpha"
   bool rank_stabilised = false;               ///< "use_rslora": Kalajdzievski 2023
   std::vector<std::string> target_modules{};  ///< in the model's names; empty: no adapters
+
+  /// Trained whole beside them, in the model's names: "embed_tokens", "lm_head", "score".
+  std::vector<std::string> modules_to_save{};
 
   [[nodiscard]] bool enabled() const { return !target_modules.empty(); }
   /// s

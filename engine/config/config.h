@@ -16,7 +16,6 @@
 #include "engine/config/data_config.h"
 #include "engine/config/dropout_config.h"
 #include "engine/config/expert_config.h"
-#include "engine/config/frozen_tensors.h"
 #include "engine/config/model_spec.h"
 #include "engine/config/monitor_config.h"
 #include "engine/config/number_formats.h"
@@ -26,6 +25,7 @@
 #include "engine/config/recompute_config.h"
 #include "engine/config/scheduler_config.h"
 #include "engine/config/sequence_ramp.h"
+#include "engine/config/tensor_patterns.h"
 #include "engine/config/tensor_rates.h"
 #include "engine/config/trace_config.h"
 #include "kernels/attention_kernels.h"
@@ -64,7 +64,7 @@ struct TrainingConfig {
   /// time. Absent: as many logits as fill LossHead::kMaxChunkBytes, and the feed-forward of all.
   std::optional<std::int64_t> loss_tile_tokens;
   std::optional<std::int64_t> mlp_tile_tokens;
-  FrozenTensors freeze;      ///< "freeze": tensors that are not trained
+  TensorPatterns freeze;     ///< "freeze": tensors that are not trained
   bool cuda_graphs = false;  ///< blocks' work on a GPU is recorded and enqueued as a whole
   /// An expert takes no more than so many times its even share of the tokens of a sequence. Absent:
   /// it takes all.

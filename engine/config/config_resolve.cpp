@@ -205,8 +205,9 @@ void resolve_config(LoadedConfig& loaded,
   if (has_batch && !problems.spoil_any({"fp8", "bf16", "fp16", "model", "data.sequence_length"})) {
     problems.attempt([&] { resolve_fp8(loaded, origins); });
   }
-  if (!problems.spoil_any({"model", "peft", "training.freeze", "training.mlp_tile_tokens",
-                           "optimizer.type", "gradient_compression", "zero_optimization"})) {
+  if (!problems.spoil_any({"model", "peft", "preferences", "training.freeze",
+                           "training.mlp_tile_tokens", "optimizer.type", "gradient_compression",
+                           "zero_optimization"})) {
     problems.attempt([&] { resolve_adapters(loaded, origins); });
   }
   if (!problems.spoil_any({"model", "training.freeze", "optimizer.type", "gradient_compression",

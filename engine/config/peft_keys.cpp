@@ -5,31 +5,31 @@ namespace dstrain {
 namespace {
 
 constexpr KeyBlock kPeft{"peft.", &Config::adapters};
-constexpr const char* kTargets = "peft.target_modules";
 constexpr double kMostRank = 65536;
 
-Key target_modules() {
-  Key key{.path = kTargets, .kind = KeyKind::kAny, .null_is_absent = true};
+/// Names of modules, in a list or one alone. `expected`: what they are, with examples.
+Key modules(const char* path,
+            std::vector<std::string> AdapterConfig::*member,
+            const char* expected) {
+  Key key{.path = path, .kind = KeyKind::kAny, .null_is_absent = true};
   key.shape = R"({"anyOf": [{"type": "string", "minLength": 1},
                   {"type": "array", "items": {"type": "string", "minLength": 1}}]})";
-  key.set = [](ConfigDraft& draft, const JsonNode& node) {
+  key.set = [=](ConfigDraft& draft, const JsonNode& node) {
     const auto add = [&](const JsonNode& name) {
       if (!name.is(JsonNode::Kind::kString) || name.text.empty()) {
-        throw_config_error(name.where, kTargets,
-                           "must be names of the model's linear layers, such as [\"q_proj\", "
-                           "\"v_proj\"], or \"all-linear\"; found " +
-                               name.describe());
+        throw_config_error(name.where, path,
+                           fmt::format("must be names of {}; found {}", expected, name.describe()));
       }
-      draft.config.adapters.target_modules.push_back(name.text);
+      (draft.config.adapters.*member).push_back(name.text);
     };
     if (!node.is(JsonNode::Kind::kArray)) return add(node);
     for (const JsonNode& item : node.items) {
       add(item);
     }
   };
-  key.get = [](const Config& c) -> std::string {
+  key.get = [member](const Config& c) -> std::string {
     std::string list;
-    for (const std::string& name : c.adapters.target_modules) {
+    for (const std::string& name : c.adapters.*member) {
       list += (list.empty() ? "" : ", ") + json_quote(name);
     }
     return list.empty() ? list : "[" + list + "]";
@@ -51,7 +51,10 @@ Key of_adapters(const char* name, NumberRange range, Member AdapterConfig::*memb
 
 std::vector<Key> peft_keys() {
   std::vector<Key> keys = {
-      target_modules(),
+      modules("peft.target_modules", &AdapterConfig::target_modules,
+              "the model's linear layers, such as [\"q_proj\", \"v_proj\"], or \"all-linear\""),
+      modules("peft.modules_to_save", &AdapterConfig::modules_to_save,
+              "the model's modules, such as [\"embed_tokens\", \"lm_head\"]"),
       of_adapters("r", between(1, kMostRank), &AdapterConfig::rank),
       of_adapters("lora_alpha", above(0), &AdapterConfig::alpha),
       of_adapters("use_rslora", {}, &AdapterConfig::rank_stabilised),
@@ -60,7 +63,6 @@ std::vector<Key> peft_keys() {
       refused("peft.use_dora", {"false"}, "adapters have no magnitudes: write false"),
       refused("peft.bias", {"\"none\""}, "adapters alone are trained: write \"none\""),
       refused("peft.lora_bias", {"false"}, "adapters have no biases: write false"),
-      refused("peft.modules_to_save", {"[]"}, "adapters alone are trained: write []"),
       refused("peft.trainable_token_indices", {"[]"}, "adapters alone are trained: write []"),
       refused("peft.init_lora_weights", {"true"},
               "A starts uniform within 1/sqrt(inputs), and B as 0: write true"),

@@ -18,6 +18,7 @@ namespace {
 
 constexpr const char* kFreeze = "training.freeze";
 constexpr const char* kTargets = "peft.target_modules";
+constexpr const char* kSaved = "peft.modules_to_save";
 
 std::vector<std::string> trainable_tensors(const Architecture& model) {
   std::vector<std::string> names;
@@ -56,6 +57,24 @@ class Companions {
   std::map<std::string, std::string> first_;  // by what they have in common
 };
 
+/// Calls `refuse` with the reason where what one operation computes the gradients of would be
+/// trained in part.
+template <typename IsTrained, typename Refuse>
+void check_companions(const std::vector<std::string>& tensors,
+                      const IsTrained& is_trained,
+                      const Refuse& refuse) {
+  Companions companions;
+  for (const std::string& tensor : tensors) {
+    const std::string& first = companions.first_of(tensor);
+    if (is_trained(tensor) != is_trained(first)) {
+      refuse(fmt::format(
+          "{} would be trained and not {}, whose gradients one operation computes: name both, or "
+          "neither",
+          is_trained(tensor) ? tensor : first, is_trained(tensor) ? first : tensor));
+    }
+  }
+}
+
 /// Calls `refuse` with the reason where the config has something that works with neither frozen
 /// tensors nor adapters.
 template <typename Refuse>
@@ -77,10 +96,55 @@ void check_company(const Config& config, const Refuse& refuse) {
   }
 }
 
+/// Checks the modules that are trained whole beside adapters. The head of a model that scores is
+/// drawn, so that it always is one, as PEFT has it where a sequence is classified.
+void resolve_saved_modules(Config& config, Origins& origins) {
+  const auto refuse = [&](const std::string& why) {
+    throw_config_error(origins[kSaved], kSaved, why);
+  };
+  ModelSpec model = config.model;
+  model.scores = model.scores || config.preferences.of_scores();
+  std::vector<std::string>& saved = config.adapters.modules_to_save;
+  if (model.scores && std::find(saved.begin(), saved.end(), kScoreModule) == saved.end()) {
+    saved.emplace_back(kScoreModule);
+    if (saved.size() == 1) origins[kSaved] = "derived: the head that scores is drawn";
+  }
+  const std::vector<std::string> tensors = trainable_tensors(model);
+  const std::vector<AdaptedModule> linear = linear_modules(model);
+  const bool tied = Architecture(model).tied_embeddings;
+  for (const std::string& name : saved) {
+    if (std::any_of(linear.begin(), linear.end(),
+                    [&](const AdaptedModule& module) { return module.theirs.ends_with(name); })) {
+      refuse(
+          fmt::format("\"{}\" is a linear layer of the model's blocks: name it in "
+                      "peft.target_modules, and it has an adapter",
+                      name));
+    }
+    const TensorPatterns whole{tensors_of_modules(model, {name})};
+    const bool is_table = whole.covers("embedding.token.weight");
+    if (tied && (is_table || whole.patterns.empty())) {
+      refuse(fmt::format(
+          "\"{}\": {}", name,
+          is_table ? "the model's embedding is its head as well, and PEFT would train a copy for "
+                     "one of the two: leave it out"
+                   : "the model has no such module of its own: leave it out"));
+    }
+    if (whole.patterns.empty()) {
+      refuse(
+          fmt::format("\"{}\" is no module of the model, such as embed_tokens, lm_head or the "
+                      "norms in its author's names",
+                      name));
+    }
+  }
+  const TensorPatterns whole{tensors_of_modules(model, saved)};
+  check_companions(
+      tensors, [&](const std::string& tensor) { return whole.covers(tensor); }, refuse);
+}
+
 }  // namespace
 
-void resolve_adapters(const LoadedConfig& loaded, Origins& origins) {
-  const Config& config = loaded.config;
+void resolve_adapters(LoadedConfig& loaded, Origins& origins) {
+  Config& config = loaded.config;
   if (config.adapters == AdapterConfig{}) return;
   const auto refuse = [&](const std::string& why) {
     throw_config_error(origins[kTargets], kTargets, why);
@@ -102,7 +166,9 @@ void resolve_adapters(const LoadedConfig& loaded, Origins& origins) {
                        fmt::join(names, ", ")));
   }
   if (!config.training.freeze.patterns.empty()) {
-    refuse("with adapters everything else is frozen: leave training.freeze out");
+    refuse(
+        "with adapters everything else is frozen but peft.modules_to_save: leave training.freeze "
+        "out");
   }
   if (config.training.mlp_tile_tokens) {
     refuse(
@@ -110,18 +176,19 @@ void resolve_adapters(const LoadedConfig& loaded, Origins& origins) {
         "which adapters do not: leave it out");
   }
   check_company(config, refuse);
+  resolve_saved_modules(config, origins);
 }
 
 void resolve_freezing(const LoadedConfig& loaded, Origins& origins) {
   const Config& config = loaded.config;
-  const FrozenTensors& frozen = config.training.freeze;
+  const TensorPatterns& frozen = config.training.freeze;
   if (frozen.patterns.empty()) return;
   const auto refuse = [&](const std::string& why) {
     throw_config_error(origins[kFreeze], kFreeze, why);
   };
   const std::vector<std::string> tensors = trainable_tensors(config.model);
   for (const std::string& pattern : frozen.patterns) {
-    const FrozenTensors alone{{pattern}};
+    const TensorPatterns alone{{pattern}};
     if (std::none_of(tensors.begin(), tensors.end(),
                      [&](const std::string& tensor) { return alone.covers(tensor); })) {
       refuse(fmt::format("\"{}\" is the name of no tensor of the model; the nearest is \"{}\"",
@@ -132,16 +199,8 @@ void resolve_freezing(const LoadedConfig& loaded, Origins& origins) {
                   [&](const std::string& tensor) { return frozen.covers(tensor); })) {
     refuse("covers every tensor of the model, so that nothing would be trained");
   }
-  Companions companions;
-  for (const std::string& tensor : tensors) {
-    const std::string& first = companions.first_of(tensor);
-    if (frozen.covers(tensor) != frozen.covers(first)) {
-      refuse(fmt::format(
-          "covers {} and not {}, whose gradients one operation computes: cover both, "
-          "or neither",
-          frozen.covers(tensor) ? tensor : first, frozen.covers(tensor) ? first : tensor));
-    }
-  }
+  check_companions(
+      tensors, [&](const std::string& tensor) { return !frozen.covers(tensor); }, refuse);
   check_company(config, refuse);
 }
 

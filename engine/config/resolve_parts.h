@@ -55,7 +55,7 @@ void resolve_documents(LoadedConfig& loaded, Origins& origins);
 /// Checks what preferences are learnt from, once that is known of the data.
 void resolve_preferences(LoadedConfig& loaded, Origins& origins);
 /// Check adapters, and what is not trained.
-void resolve_adapters(const LoadedConfig& loaded, Origins& origins);
+void resolve_adapters(LoadedConfig& loaded, Origins& origins);
 void resolve_freezing(const LoadedConfig& loaded, Origins& origins);
 /// Checks the rates of tensors, once it is known which are trained.
 void resolve_rates(const LoadedConfig& loaded, Origins& origins);

@@ -74,12 +74,6 @@ void resolve_preferences(LoadedConfig& loaded, Origins& origins) {
         "the reference of preferences is computed before the first step, by which 8-bit "
         "products find their scales: write false, or take \"orpo\"");
   }
-  if (preferences.of_scores() && config.adapters.enabled()) {
-    throw_config_error(
-        origins["peft.target_modules"], "peft.target_modules",
-        "adapters alone would be trained, and the head that scores would stay as it was "
-        "drawn: leave \"peft\" out with loss_type \"reward\"");
-  }
   data.sample_kind = preferences.of_single_answers() ? SampleKind::kRated : SampleKind::kPairs;
   data.chosen_prompts = preferences.loss == PreferenceLoss::kOrpo;
 }

@@ -18,14 +18,14 @@ constexpr const char* kScale = "optimizer.params.lr_scale";
 std::vector<std::string> trained_tensors(const Config& config) {
   const Architecture model = config.model;
   std::vector<std::string> names;
-  if (!config.adapters.enabled()) {
-    for (const TensorDecl& tensor : architecture_tensors(model)) {
-      if (!is_balancing_bias(tensor.name) && !config.training.freeze.covers(tensor.name)) {
-        names.push_back(tensor.name);
-      }
-    }
-    return names;
+  const bool adapts = config.adapters.enabled();
+  const TensorPatterns whole{tensors_of_modules(config.model, config.adapters.modules_to_save)};
+  for (const TensorDecl& tensor : architecture_tensors(model)) {
+    const bool is_trained =
+        adapts ? whole.covers(tensor.name) : !config.training.freeze.covers(tensor.name);
+    if (!is_balancing_bias(tensor.name) && is_trained) names.push_back(tensor.name);
   }
+  if (!adapts) return names;
   const std::vector<AdaptedModule> modules =
       modules_named(linear_modules(config.model), config.adapters.target_modules);
   for (std::size_t i = 0; i < model.layers.size(); ++i) {

@@ -23,8 +23,8 @@
 #include "engine/config/arch/architecture.h"
 #include "engine/config/arch/tensor_list.h"
 #include "engine/config/dropout_config.h"
-#include "engine/config/frozen_tensors.h"
 #include "engine/config/recompute_config.h"
+#include "engine/config/tensor_patterns.h"
 #include "engine/config/tensor_rates.h"
 #include "engine/plan/blueprint.h"
 #include "engine/plan/token_share.h"
@@ -63,11 +63,12 @@ struct ExpertShape {
   [[nodiscard]] bool apart() const { return ranks > 1 || own_tokens; }
 };
 
-/// The low-rank adapters of every block.
+/// The low-rank adapters of every block, and what is trained beside them.
 struct AdapterShape {
   std::vector<AdaptedModule> modules{};  ///< empty: there are none
   std::int64_t rank = 0;                 ///< r
   float scale = 1.0F;                    ///< s
+  TensorPatterns whole{};                ///< tensors that are trained themselves
 };
 
 /// How forward computes a tensor that backward reads, which decides whether it is kept until then
@@ -113,8 +114,8 @@ struct LayerShape {
   std::int64_t cache_positions = 0;
   DropoutConfig dropout{};  ///< of training; what extends a cache drops nothing
   std::uint64_t seed = 0;   ///< of dropout
-  FrozenTensors frozen{};   ///< those that are not trained
-  AdapterShape adapters{};  ///< beside which nothing else is
+  TensorPatterns frozen{};  ///< those that are not trained
+  AdapterShape adapters{};  ///< with these, everything else is frozen
   TensorRates rates{};
   bool weighs_targets = false;  ///< target_weigher.h
   /// Several micro-batches go through each unit before the next unit, so that what a unit hands on
@@ -183,7 +184,8 @@ struct LayerShape {
   /// The tensor of that name among `tensors`, which must have it.
   [[nodiscard]] const TensorDecl& tensor_named(const std::string& name) const;
   [[nodiscard]] bool trains(const TensorDecl& of) const {
-    return of.adapter || (adapters.modules.empty() && !frozen.covers(of.name));
+    return of.adapter ||
+           (adapters.modules.empty() ? !frozen.covers(of.name) : adapters.whole.covers(of.name));
   }
   /// The declaration of a tensor as this rank holds it.
   [[nodiscard]] ParamDecl param(const TensorDecl& of) const;

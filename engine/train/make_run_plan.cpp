@@ -52,6 +52,7 @@ AdapterShape adapters_of(const Config& config) {
   AdapterShape shape{.rank = adapters.rank, .scale = static_cast<float>(adapters.scale())};
   if (!adapters.enabled()) return shape;
   shape.modules = modules_named(linear_modules(config.model), adapters.target_modules);
+  shape.whole.patterns = tensors_of_modules(config.model, adapters.modules_to_save);
   return shape;
 }
 

@@ -62,7 +62,7 @@ struct TinyOptions {
   std::uint64_t seed = 1234;  ///< of the initial parameters
   /// The micro-batch of all ranks' that is trained in each place of a step; empty: each in its own.
   std::vector<std::int64_t> dealt{};
-  FrozenTensors freeze{};
+  TensorPatterns freeze{};
   TensorRates rates{};
   AdapterConfig adapters{};
   bool weighs_targets = false;  ///< SequenceObjective is minimised

@@ -142,6 +142,42 @@ TEST_CASE("every layout follows one rank with adapters", "[parity][adapters]") {
   check_layouts(with_adapters(phi3));
 }
 
+TEST_CASE("every layout follows one rank with modules trained whole beside adapters",
+          "[parity][adapters]") {
+  // Not the table and the head, which one of the layouts ties.
+  AdapterConfig adapters = all_linear();
+  adapters.modules_to_save = {"model.norm", "post_attention_layernorm"};
+  check_layouts({.adapters = adapters});
+  adapters.modules_to_save = {"wte", "wpe", "ln_f"};
+  TinyOptions options{.family = Family::kGpt2, .adapters = adapters};
+  options.model = tiny_model(Family::kGpt2);
+  check_layouts(options);
+}
+
+TEST_CASE("modules beside adapters move as they do where all is trained", "[parity][adapters]") {
+  // A single step of SGD: what a tensor loses is its gradient, whoever else is trained.
+  TinyOptions options{.optimizer = {.kind = OptimizerKind::kSgd}, .steps = 1};
+  const auto masters_of = [](const TinyOptions& of) {
+    std::map<std::string, std::vector<float>> masters;
+    for (const HeldPiece& held : train_tiny(of).held) {
+      if (held.state == "parameter") masters[held.piece.tensor] = held.values;
+    }
+    return masters;
+  };
+  const auto all = masters_of(options);
+  options.adapters = all_linear();
+  const auto still = masters_of(options);
+  options.adapters.modules_to_save = {"embed_tokens", "lm_head", "model.norm"};
+  const auto saved = masters_of(options);
+  for (const auto& [tensor, values] : all) {
+    INFO(tensor);
+    const bool whole = tensor == "embedding.token.weight" || tensor == "head.weight" ||
+                       tensor == "final_norm.weight";
+    CHECK(saved.at(tensor) == (whole ? all : still).at(tensor));
+    if (whole) CHECK(saved.at(tensor) != still.at(tensor));
+  }
+}
+
 TEST_CASE("adapters beside experts on other ranks follow one rank", "[parity][adapters]") {
   TinyOptions options = with_adapters(tiny_experts("mixtral"));
   options.steps = 4;
@@ -205,9 +241,12 @@ TEST_CASE("adapters are merged where the plain model is asked for, and written a
   };
   train("base", 1, still);
   const std::string base = convert("base", "base-hf", TargetFormat::kHuggingFace);
-  const json adapters = merged(
-      from(base),
-      {{"peft", {{"r", 4}, {"use_rslora", true}, {"target_modules", {"q_proj", "down_proj"}}}}});
+  const json adapters =
+      merged(from(base), {{"peft",
+                           {{"r", 4},
+                            {"use_rslora", true},
+                            {"target_modules", {"q_proj", "down_proj"}},
+                            {"modules_to_save", {"lm_head", "input_layernorm"}}}}});
   const double trained = train("lora", 4, adapters).back().at("validation_loss").get<double>();
   const double before = train("still", 1, merged(from(base), still)).back().at("validation_loss");
   CHECK(trained < before);
@@ -225,7 +264,8 @@ TEST_CASE("adapters are merged where the plain model is asked for, and written a
 
   convert("lora", "adapter", TargetFormat::kPeft);
   convert("base-hf", "merged-too", TargetFormat::kHuggingFace, "adapter");
-  CHECK(SafetensorsFile(folder.path() / "adapter" / kAdapterFile).tensors().size() == 2U * 2 * 2);
+  CHECK(SafetensorsFile(folder.path() / "adapter" / kAdapterFile).tensors().size() ==
+        2U * 2 * 2 + 1 + 2);
   const auto bytes = [&](const std::string& name) {
     std::ifstream file(folder.path() / name / "model.safetensors", std::ios::binary);
     return std::string(std::istreambuf_iterator<char>(file), {});
@@ -269,8 +309,6 @@ TEST_CASE("a folder of PEFT's that cannot be merged is refused", "[parity][adapt
   const json plain = {{"peft_type", "LORA"}, {"r", 4}, {"lora_alpha", 8}};
   CHECK_THAT(reason(merged(plain, {{"peft_type", "IA3"}})), Contains("adapters are read of type"));
   CHECK_THAT(reason(merged(plain, {{"use_dora", true}})), Contains("use_dora true"));
-  CHECK_THAT(reason(merged(plain, {{"modules_to_save", {"lm_head"}}})),
-             Contains("modules_to_save"));
   CHECK_THAT(reason(merged(plain, {{"r", nullptr}})), Contains("no rank"));
   CHECK_THAT(reason(json::array()), Contains("is no JSON object"));
   CHECK_THAT(reason(plain), Contains(kAdapterFile));  // which is not there

@@ -22,7 +22,7 @@ using nlohmann::json;
 struct Frozen {
   const char* name;
   Family family;
-  FrozenTensors tensors;
+  TensorPatterns tensors;
 };
 
 const std::vector<Frozen>& frozen_sets() {
@@ -64,7 +64,7 @@ std::int64_t bytes_of(const TinyRun& run, RegionKind kind) {
 /// One step, whose gradients are not clipped, leaves what is frozen as it began, and makes of the
 /// rest what it would without.
 void check_one_step(TinyOptions options) {
-  const FrozenTensors frozen = options.freeze;
+  const TensorPatterns frozen = options.freeze;
   options.steps = 1;
   options.gradient_clipping = 0.0;
   const auto after = masters_of(options);
@@ -116,9 +116,9 @@ TEST_CASE("8-bit products of frozen matrices train the rest to the same bits", "
 TEST_CASE("experts apart follow one rank where they, or all else, are frozen",
           "[parity][experts]") {
   for (const std::string family : {"mixtral", "gpt_oss", "deepseek_v3"}) {
-    const std::vector<FrozenTensors> sets = {
+    const std::vector<TensorPatterns> sets = {
         {{"*.experts.*"}}, {{"embedding.*", "*.attention.*", "*norm*", "*.router.*", "head.*"}}};
-    for (const FrozenTensors& frozen : sets) {
+    for (const TensorPatterns& frozen : sets) {
       INFO(family << ", " << frozen.patterns.front());
       TinyOptions options = tiny_experts(family);
       options.steps = 4;

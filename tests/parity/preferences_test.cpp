@@ -143,6 +143,10 @@ TEST_CASE("a reward model follows one rank in every layout", "[parity][preferenc
     check_sample_layouts(pairs, kNumbers,
                          merged(centred, {{"model", {{"tie_word_embeddings", true}}}}));
   }
+  SECTION("with adapters, and the head trained whole") {
+    check_sample_layouts(pairs, kNumbers,
+                         merged(centred, {{"peft", {{"target_modules", "all-linear"}, {"r", 4}}}}));
+  }
 }
 
 TEST_CASE("a reward model is made of one that has logits, and goes on as what it is",

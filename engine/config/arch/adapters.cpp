@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "engine/config/arch/family.h"
+#include "engine/config/tensor_patterns.h"
 
 namespace dstrain {
 namespace {
@@ -35,6 +36,31 @@ bool has_matrix(const Architecture& model, const std::string& part) {
 }
 
 }  // namespace
+
+std::vector<std::string> tensors_of_modules(const ModelSpec& model,
+                                            const std::vector<std::string>& names) {
+  const std::vector<TensorDecl> tensors = architecture_tensors(model);
+  std::vector<std::string> patterns;
+  for (const ForeignRow& row : family_of(model.model_type).names) {
+    const bool scores = model.scores && row.ours.front() == std::string_view("head.weight");
+    const std::string module = scores ? kScoreModule : row.theirs.substr(0, row.theirs.rfind('.'));
+    const bool is_named = std::any_of(names.begin(), names.end(), [&](const std::string& name) {
+      return module.ends_with(name);
+    });
+    for (const char* const ours : row.ours) {
+      if (!is_named || ours == nullptr) continue;
+      TensorPatterns pattern{{ours}};
+      for (std::string& text = pattern.patterns.front(); text.find("{}") != std::string::npos;) {
+        text.replace(text.find("{}"), 2, "*");
+      }
+      const bool has_it = std::any_of(tensors.begin(), tensors.end(), [&](const auto& tensor) {
+        return pattern.covers(tensor.name);
+      });
+      if (has_it) patterns.push_back(pattern.patterns.front());
+    }
+  }
+  return patterns;
+}
 
 std::vector<AdaptedModule> linear_modules(const ModelSpec& model) {
   const Architecture architecture(model);

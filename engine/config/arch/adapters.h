@@ -26,6 +26,8 @@ struct AdaptedModule {
   bool operator==(const AdaptedModule&) const = default;
 };
 
+/// The head of a model that scores.
+inline constexpr const char* kScoreModule = "score";
 /// Every target that stands for all linear layers of blocks.
 inline constexpr const char* kAllLinear = "all-linear";
 
@@ -35,6 +37,11 @@ std::vector<AdaptedModule> linear_modules(const ModelSpec& model);
 /// "q_proj".
 std::vector<AdaptedModule> modules_named(const std::vector<AdaptedModule>& modules,
                                          const std::vector<std::string>& targets);
+
+/// Patterns of the names of the tensors in the modules whose names end as any of `names`, in every
+/// block. As PEFT has it, an end need not be a whole word: "norm" names "input_layernorm" too.
+std::vector<std::string> tensors_of_modules(const ModelSpec& model,
+                                            const std::vector<std::string>& names);
 
 /// The adapters of a block whose tensors are `block`, all names with `prefix` in front
 /// ("blocks.3."). Of B each part has its own rows.

@@ -4,6 +4,7 @@
 
 #include <catch2/catch.hpp>
 
+#include "engine/config/arch/adapters.h"
 #include "tests/unit/config/parallel_text.h"
 
 namespace dstrain {
@@ -18,11 +19,11 @@ std::string frozen_with(const std::string& patterns, std::vector<std::string> mo
 
 TEST_CASE("tensors that are not trained are named by patterns", "[config]") {
   const LoadedConfig loaded = load_tiny({R"(training.freeze=["embedding.*", "*.mlp.*"])"});
-  const FrozenTensors& freeze = loaded.config.training.freeze;
+  const TensorPatterns& freeze = loaded.config.training.freeze;
   CHECK(freeze.patterns == std::vector<std::string>{"embedding.*", "*.mlp.*"});
   CHECK(freeze.covers("blocks.1.mlp.up.weight"));
   CHECK_FALSE(freeze.covers("blocks.1.attention.query.weight"));
-  CHECK(load_tiny({"training.freeze=null"}).config.training.freeze == FrozenTensors{});
+  CHECK(load_tiny({"training.freeze=null"}).config.training.freeze == TensorPatterns{});
   CHECK(frozen_with(R"(["embedding.*", "blocks.[0-1].attention.*"])").empty());
   CHECK(frozen_with("[]").empty());
 }
@@ -38,8 +39,8 @@ TEST_CASE("patterns that cannot be meant are refused", "[config]") {
                "is \"blocks.0.mlp.up.weight\""));
   CHECK_THAT(frozen_with(R"(["*"])"), Contains("nothing would be trained"));
   CHECK_THAT(frozen_with(R"(["*.key.weight"])"),
-             Contains("covers blocks.0.attention.key.weight and not "
-                      "blocks.0.attention.query.weight, whose gradients one operation computes"));
+             Contains("blocks.0.attention.query.weight would be trained and not "
+                      "blocks.0.attention.key.weight, whose gradients one operation computes"));
 }
 
 TEST_CASE("what goes through all of a model goes with no frozen tensors", "[config]") {
@@ -72,6 +73,30 @@ TEST_CASE("adapters have the keys of PEFT", "[config]") {
   CHECK(error_of(1, {R"(peft.target_modules="all-linear")"}).empty());
 }
 
+TEST_CASE("modules are trained whole beside adapters", "[config]") {
+  const std::string all = R"(peft.target_modules="all-linear")";
+  const auto saving = [&](const std::string& modules, std::vector<std::string> more = {}) {
+    more.insert(more.end(), {all, "peft.modules_to_save=" + modules});
+    return error_of(1, more);
+  };
+  const LoadedConfig loaded = load_tiny({all, R"(peft.modules_to_save=["lm_head", "model.norm"])"});
+  CHECK(tensors_of_modules(loaded.config.model, loaded.config.adapters.modules_to_save) ==
+        std::vector<std::string>{"final_norm.weight", "head.weight"});
+  CHECK(tensors_of_modules(loaded.config.model, {"norm"}).size() == 3);  // and two of each block
+  CHECK(saving(R"(["embed_tokens", "lm_head", "input_layernorm", "model.norm"])").empty());
+  CHECK(saving("\"lm_head\"").empty());
+  CHECK_THAT(saving("[\"q_proj\"]"), Contains("\"q_proj\" is a linear layer of the model's blocks: "
+                                              "name it in peft.target_modules"));
+  CHECK_THAT(saving("[\"lm_heat\"]"), Contains("\"lm_heat\" is no module of the model"));
+  CHECK_THAT(saving("[3]"), Contains("must be names of the model's modules"));
+  CHECK_THAT(saving("[\"embed_tokens\"]", {"model.tie_word_embeddings=true"}),
+             Contains("the model's embedding is its head as well"));
+  CHECK_THAT(saving("[\"lm_head\"]", {"model.tie_word_embeddings=true"}),
+             Contains("the model has no such module of its own"));
+  CHECK_THAT(error_of(1, {R"(peft.modules_to_save=["lm_head"])"}),
+             Contains("peft.target_modules: missing"));
+}
+
 TEST_CASE("adapters that cannot be had are refused", "[config]") {
   const std::string all = R"(peft.target_modules="all-linear")";
   CHECK_THAT(error_of(1, {R"(peft.target_modules=["q_porj"])"}),
@@ -82,8 +107,6 @@ TEST_CASE("adapters that cannot be had are refused", "[config]") {
   CHECK_THAT(error_of_tiny({all, "peft.lora_dropout=0.1"}), Contains("drop none of their inputs"));
   CHECK_THAT(error_of_tiny({all, "peft.use_dora=true"}), Contains("have no magnitudes"));
   CHECK_THAT(error_of_tiny({all, "peft.peft_type=\"IA3\""}), Contains("write \"LORA\""));
-  CHECK_THAT(error_of_tiny({all, "peft.modules_to_save=[\"lm_head\"]"}),
-             Contains("adapters alone are trained"));
   CHECK_THAT(error_of_tiny({all, "peft.trainable_token_indices=[5]"}),
              Contains("adapters alone are trained"));
   CHECK_THAT(error_of(1, {all, R"(training.freeze=["embedding.*"])"}),

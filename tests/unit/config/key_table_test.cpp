@@ -340,6 +340,7 @@ const std::map<std::string, Flip>& flips() {
       {"training.loss_tile_tokens", {"8"}},
       {"training.mlp_tile_tokens", {"8"}},
       {"peft.target_modules", {"\"all-linear\""}},
+      {"peft.modules_to_save", {"[\"lm_head\"]", {kAdapters}}},
       {"peft.r", {"4", {kAdapters}}},
       {"peft.lora_alpha", {"32", {kAdapters}}},
       {"peft.use_rslora", {"true", {kAdapters}}},

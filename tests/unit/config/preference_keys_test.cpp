@@ -64,9 +64,9 @@ TEST_CASE("a head that scores is what a reward model has, and nothing else train
   CHECK_THAT(error_of(1, {"preferences.loss_type=ipo", samples,
                           "preferences.center_rewards_coefficient=0.1"}),
              Contains("center_rewards_coefficient: is of loss_type \"reward\""));
-  CHECK_THAT(
-      error_of(1, {"preferences.loss_type=reward", samples, "peft.target_modules=\"all-linear\""}),
-      Contains("leave \"peft\" out with loss_type \"reward\""));
+  const LoadedConfig adapters =
+      resolved(1, {"preferences.loss_type=reward", samples, "peft.target_modules=\"all-linear\""});
+  CHECK(adapters.config.adapters.modules_to_save == std::vector<std::string>{"score"});
 }
 
 }  // namespace

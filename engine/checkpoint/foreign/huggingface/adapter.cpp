@@ -13,6 +13,7 @@
 #include "engine/checkpoint/placed_tensor.h"
 #include "engine/config/arch/adapters.h"
 #include "engine/config/json_text.h"
+#include "engine/config/tensor_patterns.h"
 
 namespace dstrain {
 namespace {
@@ -24,6 +25,14 @@ constexpr std::string_view kTheirB = ".lora_B.weight";
 
 std::string without(std::string_view ending, std::string_view name) {
   return std::string(name.substr(0, name.size() - ending.size()));
+}
+
+std::vector<std::int64_t> dims_of(const Shape& shape) {
+  std::vector<std::int64_t> dims;
+  for (int i = 0; i < shape.rank(); ++i) {
+    dims.push_back(shape[i]);
+  }
+  return dims;
 }
 
 /// "base_model.model.model.layers.3.self_attn.q_proj", of a layer's weight
@@ -62,6 +71,17 @@ std::vector<ForeignTensor> foreign_adapters(
   return tensors;
 }
 
+/// The tensors of a model that were trained whole beside adapters, for which `has` says so.
+std::vector<ForeignTensor> foreign_whole(
+    const ModelSpec& model, const std::function<bool(const ForeignTensor& tensor)>& has) {
+  std::vector<ForeignTensor> tensors;
+  for (ForeignTensor& tensor : huggingface_tensors(model)) {
+    tensor.name.insert(0, kPrefix);
+    if (has(tensor)) tensors.push_back(std::move(tensor));
+  }
+  return tensors;
+}
+
 /// The adapter that an adapter_config.json describes.
 AdapterConfig read_config(const std::filesystem::path& file) {
   const auto refuse = [&](const std::string& why) {
@@ -84,8 +104,8 @@ AdapterConfig read_config(const std::filesystem::path& file) {
         fmt::format("peft_type {}: adapters are read of type \"LORA\"", json["peft_type"].dump()));
   }
   for (const char* const key :
-       {"use_dora", "bias", "lora_bias", "modules_to_save", "rank_pattern", "alpha_pattern",
-        "layer_replication", "target_parameters", "trainable_token_indices"}) {
+       {"use_dora", "bias", "lora_bias", "rank_pattern", "alpha_pattern", "layer_replication",
+        "target_parameters", "trainable_token_indices"}) {
     if (!is_off(key)) {
       refuse(fmt::format("{} {}: an adapter here is two matrices of one rank beside each layer",
                          key, json[key].dump()));
@@ -122,6 +142,13 @@ HuggingFaceShard adapter_shard(const ModelSpec& model,
     const DType stored = held.at(tensor.parts.front().name);
     shard.tensors.push_back({.tensor = std::move(tensor), .dtype = dtype.value_or(stored)});
   }
+  const TensorPatterns whole{tensors_of_modules(model, adapters.modules_to_save)};
+  for (ForeignTensor& tensor : foreign_whole(model, [&](const ForeignTensor& other) {
+         return whole.covers(other.parts.front().name);
+       })) {
+    const DType stored = held.at(tensor.parts.front().name);
+    shard.tensors.push_back({.tensor = std::move(tensor), .dtype = dtype.value_or(stored)});
+  }
   std::sort(shard.tensors.begin(), shard.tensors.end(),
             [](const HuggingFaceTensor& x, const HuggingFaceTensor& y) {
               return x.tensor.name < y.tensor.name;
@@ -138,6 +165,10 @@ PeftAdapter::PeftAdapter(const std::filesystem::path& folder, const ModelSpec& m
   tensors_ = foreign_adapters(model, config_.rank, [&](const ForeignTensor& layer) {
     return unknown.contains(adapted_name(layer) + std::string(kTheirA));
   });
+  for (ForeignTensor& tensor : foreign_whole(
+           model, [&](const ForeignTensor& other) { return unknown.contains(other.name); })) {
+    tensors_.push_back(std::move(tensor));
+  }
   for (std::size_t i = 0; i < tensors_.size(); ++i) {
     const ForeignTensor& tensor = tensors_[i];
     const auto found = file_.tensors().find(tensor.name);
@@ -146,7 +177,7 @@ PeftAdapter::PeftAdapter(const std::filesystem::path& folder, const ModelSpec& m
     }
     const std::vector<std::int64_t>& shape = found->second.shape;
     const std::optional<DType> dtype = weight_dtype(found->second.dtype);
-    if (shape != std::vector<std::int64_t>{tensor.shape[0], tensor.shape[1]} || !dtype) {
+    if (shape != dims_of(tensor.shape) || !dtype) {
       throw CheckpointError(fmt::format(
           "{}: \"{}\" is {} of shape [{}], expected weights of shape {}", file_.path(), tensor.name,
           found->second.dtype, fmt::join(shape, ", "), tensor.shape.to_string()));
@@ -164,8 +195,8 @@ PeftAdapter::PeftAdapter(const std::filesystem::path& folder, const ModelSpec& m
     throw CheckpointError(
         unknown.empty()
             ? fmt::format("{} holds no adapter", file_.path())
-            : fmt::format("{} holds \"{}\", which is no adapter of a linear layer of the model's "
-                          "blocks",
+            : fmt::format("{} holds \"{}\", which is neither an adapter of a linear layer of the "
+                          "model's blocks nor a tensor of the model",
                           file_.path(), *unknown.begin()));
   }
   std::sort(entries_.begin(), entries_.end(),
@@ -207,7 +238,7 @@ std::string adapter_config(const AdapterConfig& adapters,
   }
   const nlohmann::ordered_json json = {
       {"peft_type", "LORA"},
-      {"task_type", "CAUSAL_LM"},
+      {"task_type", model.scores ? "SEQ_CLS" : "CAUSAL_LM"},
       {"base_model_name_or_path",
        base.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(base)},
       {"r", adapters.rank},
@@ -217,7 +248,9 @@ std::string adapter_config(const AdapterConfig& adapters,
       {"lora_dropout", 0.0},
       {"bias", "none"},
       {"fan_in_fan_out", transposed},
-      {"modules_to_save", nullptr},
+      {"modules_to_save", adapters.modules_to_save.empty()
+                              ? nlohmann::ordered_json()
+                              : nlohmann::ordered_json(adapters.modules_to_save)},
       {"init_lora_weights", true},
       {"inference_mode", true}};
   return json.dump(2) + "\n";

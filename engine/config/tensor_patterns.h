@@ -1,4 +1,4 @@
-// FrozenTensors: the tensors that training leaves as they are.
+// TensorPatterns: tensors of a model, named by patterns.
 #pragma once
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 
 namespace dstrain {
 
-struct FrozenTensors {
+struct TensorPatterns {
   /// As a shell reads them, of tensors' names: "blocks.[0-9].*", "*.mlp.*".
   std::vector<std::string> patterns;
 
@@ -18,7 +18,7 @@ struct FrozenTensors {
       return fnmatch(pattern.c_str(), tensor.c_str(), 0) == 0;
     });
   }
-  bool operator==(const FrozenTensors&) const = default;
+  bool operator==(const TensorPatterns&) const = default;
 };
 
 }  // namespace dstrain
