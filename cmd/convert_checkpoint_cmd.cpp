@@ -30,6 +30,7 @@ struct Flags {
   std::string model;
   std::string to;
   std::string merge_adapter;
+  std::string base;
   std::string max_shard_size = "5GB";
   bool json = false;
 };
@@ -119,6 +120,7 @@ int run(Flags flags) {
   flags.request.to = flags.to;
   flags.request.model = flags.model;
   flags.request.merge_adapter = flags.merge_adapter;
+  flags.request.base = flags.base;
   flags.request.max_shard_bytes = parse_size(flags.max_shard_size);
   set_up_logging("[convert-checkpoint] ");
   const StopSignal stop;
@@ -176,6 +178,11 @@ void add_convert_checkpoint_command(CLI::App& app, Command& chosen) {
                    "A folder with a LoRA adapter (adapter_config.json, adapter_model.safetensors) "
                    "to merge into the weights; a run's own adapters are merged without it, but in "
                    "the formats dstrain and peft")
+      ->type_name("PATH");
+  command
+      ->add_option("--base", flags->base,
+                   "Where the weights are now beside which a run trained adapters, if they were "
+                   "moved; default: where model.initial_weights was")
       ->type_name("PATH");
   command->add_option("--to", flags->to, "The new folder; for llmc and fp32, the new file")
       ->required()

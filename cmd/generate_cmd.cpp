@@ -45,6 +45,7 @@ constexpr std::int64_t kDefaultTokens = 128;
 
 struct Flags {
   std::string checkpoint;
+  std::string base;
   std::optional<std::string> prompt;
   std::string prompt_file;
   std::optional<std::int64_t> max_tokens;
@@ -217,7 +218,7 @@ int generate(const Flags& flags) {
         fmt::format("--checkpoint {}: a reward model, whose head scores text and writes none",
                     flags.checkpoint));
   }
-  merge_adapters(weights);
+  merge_adapters(weights, flags.base);
   const ModelSpec model = with_window(weights.model, weights.path);
   const RunFacts run = read_run_facts(weights.training.config, weights.training.tokenizer);
   FoundTokenizer found = find_tokenizer(flags.tokenizer, weights.path, run);
@@ -325,6 +326,11 @@ void add_generate_command(CLI::App& app, Command& chosen) {
                    "Hugging Face folder")
       ->type_name("DIR")
       ->required();
+  command
+      ->add_option("--base", flags->base,
+                   "Where the weights are now beside which a run trained adapters, if they were "
+                   "moved; default: where model.initial_weights was")
+      ->type_name("PATH");
   CLI::Option* const prompt =
       command->add_option("--prompt", flags->prompt, "The text to continue")->type_name("TEXT");
   command->add_option("--prompt-file", flags->prompt_file, "A file with the text to continue")

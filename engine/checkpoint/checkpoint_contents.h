@@ -28,6 +28,13 @@ struct CheckpointTensor {
   Device* device = nullptr;
 };
 
+/// Weights that a run does not train, and that its checkpoints do not hold (base_weights.h).
+struct BaseWeights {
+  std::string path;      ///< absolute
+  std::string identity;  ///< a checksum: of each file of weights its name, size, and both its ends
+  bool operator==(const BaseWeights&) const = default;
+};
+
 /// The scalars of a training state.
 struct TrainingState {
   std::int64_t step = 0;               ///< steps done, skipped ones too
@@ -51,6 +58,8 @@ struct TrainingState {
   std::optional<TokenizerIdentity> tokenizer{};
   /// The hash of token files' ids, where it is known, by the path of the files.
   std::map<std::string, std::string> data{};
+  /// The weights that the run does not train and the checkpoint does not hold; none: it holds all.
+  std::optional<BaseWeights> base{};
 
   bool operator==(const TrainingState&) const = default;
 };

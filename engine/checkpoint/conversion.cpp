@@ -115,7 +115,11 @@ class Conversion {
                       "into other formats than dstrain's: leave it out",
                       source_.path.string()));
     }
-    if (!keeps_adapters) merge_adapters(source_);
+    if (!keeps_adapters) merge_adapters(source_, request_.base);
+    if (keeps_adapters && !request_.base.empty()) {
+      throw ConfigError(fmt::format("--base {}: {} takes adapters alone: leave --base out",
+                                    request_.base.string(), describe(summary_.target_format)));
+    }
     if (!request_.merge_adapter.empty()) merge_adapter(source_, request_.merge_adapter);
     for (const TensorSource::Entry& entry : source_.tensors->entries()) {
       const bool is_parameter = entry.state == "parameter";
@@ -277,13 +281,16 @@ class Conversion {
   /// A text that distinguishes this conversion from any other.
   [[nodiscard]] std::string identity() const {
     return fmt::format(
-        "{}{} as {}, {}, state {}, {} files, shards of {}",
+        "{}{}{} as {}, {}, state {}, {} files, shards of {}",
         fs::absolute(source_.path).lexically_normal().string(),
         request_.merge_adapter.empty()
             ? ""
             : fmt::format(" with {}, state {}",
                           fs::absolute(request_.merge_adapter).lexically_normal().string(),
                           state_of(request_.merge_adapter)),
+        request_.base.empty()
+            ? ""
+            : fmt::format(" beside {}", fs::absolute(request_.base).lexically_normal().string()),
         describe(summary_.target_format),
         request_.dtype ? name_of(*request_.dtype) : "dtypes as they are", state_of(source_.path),
         request_.ranks, request_.max_shard_bytes);

@@ -1,6 +1,8 @@
 #include "engine/checkpoint/merged_adapters.h"
 
 #include <algorithm>
+#include <set>
+#include <string_view>
 #include <utility>
 
 #include "engine/checkpoint/model_tensors.h"
@@ -26,9 +28,16 @@ MergedAdapters::MergedAdapters(std::shared_ptr<const TensorSource> weights,
   for (const AdaptedModule& module : linear_modules(model)) {
     shared_.push_back(module.parts);
   }
-  for (const Entry& entry : weights_->entries()) {
-    if (entry.state == "parameter" && !is_adapter(entry.tensor)) entries_.push_back(entry);
-  }
+  // What was trained whole takes the place of what was there before, or comes to it.
+  std::set<std::string_view> trained;
+  const auto add = [&](const TensorSource& source) {
+    for (const Entry& entry : source.entries()) {
+      if (entry.state != "parameter" || is_adapter(entry.tensor)) continue;
+      if (trained.insert(entry.tensor).second) entries_.push_back(entry);
+    }
+  };
+  add(*adapters_);
+  if (weights_ != adapters_) add(*weights_);
 }
 
 const TensorSource::Entry* MergedAdapters::find(const std::string& tensor) const {

@@ -46,7 +46,7 @@ std::string to_text(const TrainingState& training) {
       "{}, "
       "\"scaler_iteration\": {}, \"last_overflow\": {}, \"hysteresis\": {}, \"seed\": {}}},\n"
       "\"config\": {},\n\"fp8_amax\": {{{}}},\n\"optimizer\": {},\n\"tokenizer\": {},\n\"data\": "
-      "{},\n",
+      "{},\n\"base\": {},\n",
       training.step, training.consumed_samples, training.optimizer_step, training.scheduler_step,
       training.skipped_steps, training.consecutive_skips, training.loss_scale,
       training.scaler_iteration, training.last_overflow, training.hysteresis, training.seed,
@@ -54,7 +54,11 @@ std::string to_text(const TrainingState& training) {
       json(training.optimizer_numbers).dump(),
       training.tokenizer ? to_json(*training.tokenizer).dump() : "null",
       // Paths need not be UTF-8; invalid bytes are replaced.
-      json(training.data).dump(-1, ' ', false, json::error_handler_t::replace));
+      json(training.data).dump(-1, ' ', false, json::error_handler_t::replace),
+      training.base
+          ? json{{"path", training.base->path}, {"identity", training.base->identity}}.dump(
+                -1, ' ', false, json::error_handler_t::replace)
+          : "null");
 }
 
 TrainingState parse_training(const json& document) {
@@ -70,7 +74,8 @@ TrainingState parse_training(const json& document) {
   if ((format >= kFormatWithSkips) != value.contains("skipped_steps") ||
       (format >= kFormatWithFp8) != document.contains("fp8_amax") ||
       (format >= kFormatWithTokenizer) != document.contains("tokenizer") ||
-      (format >= kFormatWithNumbers) != document.contains("optimizer")) {
+      (format >= kFormatWithNumbers) != document.contains("optimizer") ||
+      (format >= kFormatWithBase) != document.contains("base")) {
     throw CheckpointError("its keys are not those of its format");
   }
   if (format >= kFormatWithSkips) {
@@ -97,6 +102,11 @@ TrainingState parse_training(const json& document) {
       }
     }
     document.at("data").get_to(state.data);
+  }
+  if (format >= kFormatWithBase && !document.at("base").is_null()) {
+    const json& base = document.at("base");
+    state.base = BaseWeights{.path = base.at("path").get<std::string>(),
+                             .identity = base.at("identity").get<std::string>()};
   }
   return state;
 }

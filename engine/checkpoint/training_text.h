@@ -1,5 +1,5 @@
 // A TrainingState in the manifest: its keys "training", "config", "fp8_amax", "optimizer",
-// "tokenizer" and "data" (FORMAT.md).
+// "tokenizer", "data" and "base" (FORMAT.md).
 #pragma once
 
 #include <string>
@@ -16,7 +16,8 @@ inline constexpr int kFormatWithSkips = 2;      ///< skipped steps, the loss sca
 inline constexpr int kFormatWithFp8 = 3;        ///< histories of fp8's scales
 inline constexpr int kFormatWithTokenizer = 4;  ///< the tokenizer, and what the data held
 inline constexpr int kFormatWithNumbers = 5;    ///< numbers of the optimizer's own
-inline constexpr int kFormat = kFormatWithNumbers;
+inline constexpr int kFormatWithBase = 6;       ///< weights that are not in it
+inline constexpr int kFormat = kFormatWithBase;
 
 /// The members of the manifest's object, each with a comma behind it.
 std::string to_text(const TrainingState& training);

@@ -1,9 +1,11 @@
 #include "engine/checkpoint/weights_source.h"
 
 #include <map>
+#include <utility>
 
 #include <fmt/format.h>
 
+#include "engine/checkpoint/base_weights.h"
 #include "engine/checkpoint/checkpoint_error.h"
 #include "engine/checkpoint/checkpoint_source.h"
 #include "engine/checkpoint/foreign/deepspeed/deepspeed_source.h"
@@ -21,11 +23,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Checks that the parameters are those of the model, by name and shape.
+/// Checks that the parameters are those of the model, by name and shape; adapters may be among
+/// them, and with `is_part` some may be missing.
 void check_tensors(const TensorSource& source,
                    const ModelSpec& model,
                    const fs::path& path,
-                   const AdapterConfig& adapters = {}) {
+                   const AdapterConfig& adapters = {},
+                   bool is_part = false) {
   std::map<std::string, Shape> expected;
   for (const ModelTensor& tensor : model_tensors(model)) {
     expected.emplace(tensor.name, tensor.shape);
@@ -46,7 +50,7 @@ void check_tensors(const TensorSource& source,
     }
     expected.erase(found);
   }
-  if (!expected.empty()) {
+  if (!expected.empty() && !is_part) {
     throw CheckpointError(fmt::format("{} holds no \"{}\", which the model has", path.string(),
                                       expected.begin()->first));
   }
@@ -55,6 +59,25 @@ void check_tensors(const TensorSource& source,
 AdapterConfig adapters_of(const CheckpointSource& checkpoint, const fs::path& path) {
   return parse_adapters(checkpoint.training().config,
                         fmt::format("{}: config", (path / kManifestName).string()));
+}
+
+/// The weights of a checkpoint with adapters as those of the plain model. `place`, `setting`: of
+/// find_base.
+std::unique_ptr<TensorSource> merged(std::shared_ptr<const TensorSource> trained,
+                                     const ModelSpec& model,
+                                     const AdapterConfig& adapters,
+                                     const std::optional<BaseWeights>& base,
+                                     const fs::path& checkpoint,
+                                     const fs::path& place,
+                                     std::string_view setting) {
+  std::shared_ptr<const TensorSource> weights = trained;
+  if (base) {
+    const fs::path path = find_base(*base, checkpoint, place, setting);
+    ModelSpec held = model;
+    held.scores = held.scores && holds_scores(path);
+    weights = open_weights_of(held, path);
+  }
+  return std::make_unique<MergedAdapters>(std::move(weights), std::move(trained), model, adapters);
 }
 
 /// The training state of weights that do not come from a dstrain run.
@@ -106,14 +129,20 @@ WeightsSource open_weights(const fs::path& path, const fs::path& model) {
       break;
     }
   }
-  check_tensors(*source.tensors, source.model, found.path, source.adapters);
+  check_tensors(*source.tensors, source.model, found.path, source.adapters,
+                source.training.base.has_value());
   return source;
 }
 
-void merge_adapters(WeightsSource& source) {
+void merge_adapters(WeightsSource& source, const fs::path& base) {
+  if (!base.empty() && !source.training.base) {
+    throw ConfigError(fmt::format("--base {}: {} holds all of its weights: leave --base out",
+                                  base.string(), source.path.string()));
+  }
   if (!source.adapters.enabled()) return;
-  const std::shared_ptr<const TensorSource> both = std::move(source.tensors);
-  source.tensors = std::make_unique<MergedAdapters>(both, both, source.model, source.adapters);
+  source.tensors =
+      merged(std::move(source.tensors), source.model, source.adapters,
+             std::exchange(source.training.base, std::nullopt), source.path, base, "--base");
   source.adapters = {};
 }
 
@@ -147,10 +176,10 @@ std::unique_ptr<TensorSource> open_weights_of(const ModelSpec& model, const fs::
     case CheckpointFormat::kDstrain: {
       auto checkpoint = std::make_unique<CheckpointSource>(found.path);
       const AdapterConfig adapters = adapters_of(*checkpoint, found.path);
+      const std::optional<BaseWeights> base = checkpoint->training().base;
       source = std::move(checkpoint);
       if (adapters.enabled()) {
-        const std::shared_ptr<const TensorSource> both = std::move(source);
-        source = std::make_unique<MergedAdapters>(both, both, model, adapters);
+        source = merged(std::move(source), model, adapters, base, found.path, {}, "");
       }
       break;
     }

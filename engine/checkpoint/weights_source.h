@@ -20,7 +20,9 @@ struct WeightsSource {
   /// that names the model.
   TrainingState training;
   std::unique_ptr<TensorSource> tensors;
-  AdapterConfig adapters{};  ///< that `tensors` has beside the model's, in dstrain's checkpoints
+  /// That `tensors` has beside the model's, in dstrain's checkpoints; with training.base it has
+  /// nothing of the model but what is trained whole.
+  AdapterConfig adapters{};
 };
 
 /// Recognises what lies at `path` and opens it as the model that it says it is. A DeepSpeed
@@ -30,8 +32,10 @@ struct WeightsSource {
 WeightsSource open_weights(const std::filesystem::path& path,
                            const std::filesystem::path& model = {});
 
-/// Makes `tensors` those of the model alone, with the adapters in them.
-void merge_adapters(WeightsSource& source);
+/// Makes `tensors` those of the model alone, with the adapters in them. `base`: where the weights
+/// beside which they were trained lie now, if these are not in the checkpoint and have been moved;
+/// or empty. Throws ConfigError where there is no need for it, and CheckpointError.
+void merge_adapters(WeightsSource& source, const std::filesystem::path& base = {});
 
 /// Merges the adapter of a folder of PEFT's into them. Throws CheckpointError.
 void merge_adapter(WeightsSource& source, const std::filesystem::path& folder);

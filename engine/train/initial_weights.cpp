@@ -9,6 +9,7 @@
 #include <spdlog/spdlog.h>
 
 #include "engine/checkpoint/agreement.h"
+#include "engine/checkpoint/base_weights.h"
 #include "engine/checkpoint/checkpoint_error.h"
 #include "engine/checkpoint/weights_source.h"
 #include "engine/config/arch/adapters.h"
@@ -35,25 +36,32 @@ void read_parameter(const TensorSource& source, const CheckpointTensor& paramete
   stream.synchronize();
 }
 
+/// Draws what the weights do not hold, and reads the rest. Returns what of them was left out.
+std::string read_weights(const ModelSpec& model,
+                         const std::filesystem::path& path,
+                         Engine& engine) {
+  ModelSpec held = model;
+  held.scores = held.scores && holds_scores(path);
+  const bool draws_head = model.scores && !held.scores;
+  const auto is_drawn = [&](const std::string& tensor) {
+    return is_adapter(tensor) || (draws_head && tensor == "head.weight");
+  };
+  engine.draw_parameters([&](const ParamDecl& param) { return is_drawn(param.name); });
+  const std::unique_ptr<TensorSource> source = open_weights_of(held, path);
+  for (const CheckpointTensor& parameter : parameter_tensors(engine)) {
+    if (is_drawn(parameter.piece.tensor)) continue;
+    read_parameter(*source, parameter);
+  }
+  return source->left_out();
+}
+
 }  // namespace
 
 void start_from_weights(const Config& config, Engine& engine) {
   Outcome mine;
   std::string left_out;
   try {
-    ModelSpec held = config.model;
-    held.scores = held.scores && holds_scores(config.initial_weights);
-    const bool draws_head = config.model.scores && !held.scores;
-    const auto is_drawn = [&](const std::string& tensor) {
-      return is_adapter(tensor) || (draws_head && tensor == "head.weight");
-    };
-    engine.draw_parameters([&](const ParamDecl& param) { return is_drawn(param.name); });
-    const std::unique_ptr<TensorSource> source = open_weights_of(held, config.initial_weights);
-    for (const CheckpointTensor& parameter : parameter_tensors(engine)) {
-      if (is_drawn(parameter.piece.tensor)) continue;
-      read_parameter(*source, parameter);
-    }
-    left_out = source->left_out();
+    left_out = read_weights(config.model, config.initial_weights, engine);
   } catch (const ConfigError& error) {
     mine = {kWrongConfig, error.what()};
   } catch (const CheckpointError& error) {
@@ -72,6 +80,15 @@ void start_from_weights(const Config& config, Engine& engine) {
     spdlog::info("starting from the weights in {}{}", config.initial_weights,
                  left_out.empty() ? "" : fmt::format(", without {}", left_out));
   }
+}
+
+void read_base(const Config& config,
+               const BaseWeights& base,
+               const std::filesystem::path& checkpoint,
+               Engine& engine) {
+  const std::filesystem::path path =
+      find_base(base, checkpoint, config.initial_weights, "model.initial_weights");
+  static_cast<void>(read_weights(config.model, path, engine));
 }
 
 }  // namespace dstrain

@@ -17,4 +17,12 @@ namespace dstrain {
 /// ranks if one cannot read its part, with that rank's words.
 void start_from_weights(const Config& config, Engine& engine);
 
+/// Not collective. Reads the weights beside which a checkpoint was trained into the engine: those
+/// of config.initial_weights, where it has some, which must be the same. Throws ConfigError and
+/// CheckpointError.
+void read_base(const Config& config,
+               const BaseWeights& base,
+               const std::filesystem::path& checkpoint,
+               Engine& engine);
+
 }  // namespace dstrain

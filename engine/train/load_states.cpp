@@ -119,13 +119,19 @@ Terms mean_of(const std::string& state, int owners, bool adds_servers) {
 /// Finds for each state of an engine where a checkpoint has it.
 class Loader {
  public:
-  Loader(const Engine& engine, const fs::path& checkpoint)
+  Loader(const Engine& engine, const fs::path& checkpoint, const TrainingState& training)
       : plan_(engine.plan()),
         contents_(contents_of(checkpoint)),
+        has_base_(training.base.has_value()),
         ranks_(plan_.mesh.degree(kGradientAxes)),
         rank_(plan_.mesh.index(kGradientAxes, plan_.rank)),
-        are_alone_(
-            OwnStates::after(plan_, CheckpointStore::training(checkpoint).optimizer_step).alone) {}
+        are_alone_(OwnStates::after(plan_, training.optimizer_step).alone) {}
+
+  /// Whether the engine has it from the weights beside which the checkpoint was trained.
+  [[nodiscard]] bool is_there(const StatePart& part) const {
+    return has_base_ && !plan_.shards.unit(part.unit).trained &&
+           !contents_.contains(part.piece.tensor);
+  }
 
   /// Decides where a state comes from.
   void add(const StatePart& part, CheckpointTensor tensor) {
@@ -164,6 +170,7 @@ class Loader {
 
   const RunPlan& plan_;
   const Contents contents_;
+  const bool has_base_;
   const int ranks_;
   const int rank_;
   const bool are_alone_;  // ranks have taken updates of their own, by this run's config
@@ -180,17 +187,18 @@ bool holds_parameters_alone(const fs::path& checkpoint) {
 }
 
 TrainingState load_states(Engine& engine, const fs::path& checkpoint) {
-  if (holds_parameters_alone(checkpoint)) {
-    if (engine.world().rank() == 0) {
-      spdlog::info("{} holds only parameters: the optimizer starts afresh, at step 0",
-                   checkpoint.string());
-    }
-    return CheckpointStore::load(checkpoint, parameter_tensors(engine));
+  const bool starts_afresh = holds_parameters_alone(checkpoint);
+  if (starts_afresh && engine.world().rank() == 0) {
+    spdlog::info("{} holds only parameters: the optimizer starts afresh, at step 0",
+                 checkpoint.string());
   }
-  Loader loader(engine, checkpoint);
-  for_each_state(
-      engine, StateExtent::kEverything, OwnStates::all(engine.plan()),
-      [&](const StatePart& part, CheckpointTensor tensor) { loader.add(part, std::move(tensor)); });
+  Loader loader(engine, checkpoint, CheckpointStore::training(checkpoint));
+  for_each_state(engine, StateExtent::kEverything, OwnStates::all(engine.plan()),
+                 [&](const StatePart& part, CheckpointTensor tensor) {
+                   if (loader.is_there(part)) return;
+                   if (starts_afresh && part.state != kParameterState) return;
+                   loader.add(part, std::move(tensor));
+                 });
   TrainingState state = CheckpointStore::load(checkpoint, loader.as_saved());
   if (!loader.sums().empty() && engine.world().rank() == 0) {
     spdlog::info(

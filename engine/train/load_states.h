@@ -13,8 +13,9 @@ namespace dstrain {
 /// optimizer that starts afresh, and counts its updates from 0.
 bool holds_parameters_alone(const std::filesystem::path& checkpoint);
 
-/// Fills everything that this rank updates: all states, or parameters alone. Not collective. Throws
-/// as CheckpointStore::load does.
+/// Fills everything that this rank updates: all states, or parameters alone; but what is not
+/// trained and lies in the weights beside which the checkpoint was trained (TrainingState::base),
+/// which read_base reads before. Not collective. Throws as CheckpointStore::load does.
 ///
 /// Of a state that each of n ranks has of its own ("worker_error.0", …), as many ranks get their
 /// own back, bit for bit; any other number of ranks get the mean each, so that what all ranks

@@ -11,6 +11,7 @@
 #include "engine/checkpoint/agreement.h"
 #include "engine/checkpoint/recognise_format.h"
 #include "engine/config/config_error.h"
+#include "engine/train/initial_weights.h"
 #include "engine/train/load_states.h"
 #include "engine/train/resume_changes.h"
 #include "engine/train/training_state.h"
@@ -141,7 +142,11 @@ std::vector<std::string> describe_resume(const std::string& beginning,
                                          const ResumedFrom& from,
                                          const LoadedConfig& now) {
   std::vector<std::string> lines = describe_changes(beginning, from.training, now);
-  if (const std::string& start = now.config.initial_weights; !start.empty()) {
+  if (from.training.base) {
+    lines.push_back(fmt::format("what is not trained is read from the weights in {}",
+                                now.config.initial_weights.empty() ? from.training.base->path
+                                                                   : now.config.initial_weights));
+  } else if (const std::string& start = now.config.initial_weights; !start.empty()) {
     lines.push_back(fmt::format(
         "the weights in {} (model.initial_weights) are not read: the run resumes from its "
         "checkpoint",
@@ -182,6 +187,7 @@ std::optional<ResumedFrom> resume_run(const LoadedConfig& loaded,
         refuse_conflict(config, &from, mismatch);
       }
       if (!trains || !is_done(config, from.training)) {
+        if (from.training.base) read_base(config, *from.training.base, *path, engine);
         from.training = load_states(engine, *path);
         if (holds_parameters_alone(*path)) {
           from.training.optimizer_step = 0;

@@ -135,6 +135,7 @@ struct RunPlan {
   ModelSpec model;                             ///< whole, as all ranks together hold it
   RecomputeConfig recompute;
   bool sequence_parallel = false;
+  bool saves_frozen = true;               ///< checkpoints hold the parameters that are not trained
   std::optional<Fp8Scales::Options> fp8;  ///< none: nothing is computed in 8 bits
   AttentionKernels attention = AttentionKernels::kOwn;
   WireSecurity wire_security = WireSecurity::kAuthenticated;

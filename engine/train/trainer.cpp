@@ -13,6 +13,7 @@
 
 #include "engine/base/amount_text.h"
 #include "engine/checkpoint/agreement.h"
+#include "engine/checkpoint/base_weights.h"
 #include "engine/checkpoint/durable_files.h"
 #include "engine/config/arch/model_counts.h"
 #include "engine/config/config_error.h"
@@ -179,7 +180,7 @@ Trainer::Trainer(const LoadedConfig& loaded,
     add_observers();
     return;
   }
-  remember_tokenizer(from);
+  remember_sources(from);
   trace_.emplace(config_.training.trace, output_dir(config_),
                  RunTrace::Rank{.host = host_name(),
                                 .place = place_of_rank(engine_.plan().mesh, engine_.plan().rank),
@@ -241,13 +242,17 @@ void Trainer::take_up(const TrainingState& resumed) {
   policy_->take_up(state_);
 }
 
-void Trainer::remember_tokenizer(const std::optional<ResumedFrom>& from) {
+void Trainer::remember_sources(const std::optional<ResumedFrom>& from) {
   nlohmann::json told;
   if (is_rank0_) {
     RunTokenizer run = tokenizer_of_run(config_, from ? &*from : nullptr);
     told = {{"data", run.data}};
     if (run.identity) {
       told["tokenizer"] = to_json(*run.identity);
+    }
+    if (!engine_.plan().saves_frozen) {
+      const BaseWeights base = identify_weights(config_.initial_weights);
+      told["base"] = {base.path, base.identity};
     }
     checkpoints_.set_companions(std::move(run.files));
   }
@@ -256,6 +261,11 @@ void Trainer::remember_tokenizer(const std::optional<ResumedFrom>& from) {
       told.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace), 0, engine_.world()));
   told.at("data").get_to(state_.data);
   state_.tokenizer = parse_tokenizer_identity(told.value("tokenizer", nlohmann::json()));
+  state_.base.reset();
+  if (told.contains("base")) {
+    state_.base = BaseWeights{.path = told["base"][0].get<std::string>(),
+                              .identity = told["base"][1].get<std::string>()};
+  }
 }
 
 TrainResult Trainer::evaluate_alone() {

@@ -52,8 +52,9 @@ class Trainer {
   TrainResult evaluate_sources();
   /// Takes up the state of the run from a checkpoint; its tensors are loaded already.
   void take_up(const TrainingState& resumed);
-  /// Collective. Lets the checkpoints take the tokenizer of the run's data along.
-  void remember_tokenizer(const std::optional<ResumedFrom>& from);
+  /// Collective. Lets the checkpoints take the tokenizer of the run's data along, and say which
+  /// weights they do not hold.
+  void remember_sources(const std::optional<ResumedFrom>& from);
   StepMetrics train_one();
   void tell_of_growth(std::int64_t samples, std::int64_t sequence);
   /// The report of this rank after a step.

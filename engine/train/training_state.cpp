@@ -173,6 +173,9 @@ void for_each_state_part(const RunPlan& plan,
   const Moments& moments = plan.moments;
   const MemoryOptions& options = plan.memory.options();
   for (int unit = 0; unit < plan.shards.num_units(); ++unit) {
+    const bool is_left_out =
+        extent == StateExtent::kMySlice && !plan.shards.unit(unit).trained && !plan.saves_frozen;
+    if (is_left_out) continue;
     UnitStates states(plan, unit, extent, visit);
     states.add(kParameterState, RegionKind::kMaster, MomentExtent::kAll, false);
     if (!plan.shards.unit(unit).trained) continue;

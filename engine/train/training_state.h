@@ -11,8 +11,8 @@
 
 namespace dstrain {
 
-/// kMySlice: this rank's data-parallel slice of each unit, so that the ranks share the writing;
-/// kEverything: all that this rank updates, which is what it must load.
+/// kMySlice: this rank's data-parallel slice of each unit that is saved, so that the ranks share
+/// the writing; kEverything: all that this rank updates, which is what it must load.
 enum class StateExtent : std::uint8_t { kMySlice, kEverything };
 
 /// The state that every checkpoint has: masters.

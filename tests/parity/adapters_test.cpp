@@ -6,12 +6,14 @@
 #include <fstream>
 #include <iterator>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
 #include <catch2/catch.hpp>
 
 #include "engine/checkpoint/checkpoint_error.h"
+#include "engine/checkpoint/checkpoint_store.h"
 #include "engine/checkpoint/conversion.h"
 #include "engine/checkpoint/foreign/huggingface/adapter.h"
 #include "engine/config/config_error.h"
@@ -290,6 +292,77 @@ TEST_CASE("adapters are merged where the plain model is asked for, and written a
   CHECK_THAT(why_not("base-hf", TargetFormat::kPeft, "adapter"), Contains("leaves no adapter"));
   CHECK_THAT(why_not("lora", TargetFormat::kHuggingFace, "adapter"),
              Contains("has adapters of its own"));
+}
+
+TEST_CASE("beside weights that it started from, a run saves what it trains alone",
+          "[parity][adapters]") {
+  const RunFolder folder;
+  const auto train = [&](const std::string& output, int steps, int ranks, const json& changes) {
+    run(config_of(folder, output, steps, ranks, changes), ranks);
+    return metrics_of(folder, output);
+  };
+  const auto convert = [&](const std::string& from, const std::string& to, TargetFormat format,
+                           const std::string& base = "") {
+    ConversionRequest request{
+        .from = folder.path() / from, .to = folder.path() / to, .format = format};
+    if (!base.empty()) request.base = folder.path() / base;
+    convert_checkpoint(request, {});
+    const SafetensorsFile file(
+        folder.path() / to /
+        (format == TargetFormat::kPeft ? kAdapterFile : std::string("model.safetensors")));
+    std::ifstream bytes(file.path(), std::ios::binary);
+    return std::string(std::istreambuf_iterator<char>(bytes), {});
+  };
+  const auto beside = [&](const std::string& weights) {
+    return json{
+        {"model", {{"initial_weights", (folder.path() / weights).string()}}},
+        {"zero_optimization", {{"stage", 3}}},
+        {"bf16", {{"enabled", true}}},
+        {"peft",
+         {{"r", 4}, {"target_modules", {"q_proj", "v_proj"}}, {"modules_to_save", {"lm_head"}}}}};
+  };
+  const auto why_not = [&](const auto& attempt) {
+    try {
+      attempt();
+    } catch (const std::exception& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  train("one", 1, 1, json::object());
+  train("other", 1, 1, {{"training", {{"seed", 77}}}});
+  convert("one", "base", TargetFormat::kHuggingFace);
+  convert("other", "other-base", TargetFormat::kHuggingFace);
+
+  const std::vector<json> straight = train("straight", 8, 2, beside("base"));
+  train("stopped", 4, 2, beside("base"));
+  const auto newest = CheckpointStore(folder.path() / "stopped" / "checkpoints").latest();
+  std::set<std::string> held;
+  for (const CheckpointEntry& entry : CheckpointStore::contents(*newest)) {
+    held.insert(entry.tensor);
+    CHECK((is_adapter(entry.tensor) || entry.tensor == "head.weight"));
+  }
+  CHECK(held.size() == 2U * (2 + 2) + 1);
+  CHECK(train("stopped", 8, 2, beside("base")) == straight);
+  // In another layout, with the weights in another place, which is what is saved from then on.
+  const std::string merged_there = convert("stopped", "merged", TargetFormat::kHuggingFace);
+  const std::string adapter = convert("stopped", "adapter", TargetFormat::kPeft);
+  std::filesystem::rename(folder.path() / "base", folder.path() / "moved");
+  CHECK(convert("stopped", "adapter-too", TargetFormat::kPeft) == adapter);
+  CHECK(convert("stopped", "merged-too", TargetFormat::kHuggingFace, "moved") == merged_there);
+  CHECK_THAT(why_not([&] { convert("stopped", "x", TargetFormat::kHuggingFace); }),
+             Contains("is not there: say by --base where they are now"));
+  CHECK_THAT(why_not([&] { convert("stopped", "x", TargetFormat::kHuggingFace, "other-base"); }),
+             Contains("other-base holds others"));
+  CHECK_THAT(why_not([&] { convert("moved", "x", TargetFormat::kDstrain, "moved"); }),
+             Contains("leave --base out"));
+  CHECK_THAT(why_not([&] { train("stopped", 9, 2, beside("other-base")); }),
+             Contains("other-base holds others: say by model.initial_weights where they are now"));
+  json alone = beside("moved");
+  alone["zero_optimization"] = {{"stage", 0}};
+  train("stopped", 9, 1, alone);
+  CHECK(convert("stopped", "merged-later", TargetFormat::kHuggingFace).size() ==
+        merged_there.size());
 }
 
 TEST_CASE("a folder of PEFT's that cannot be merged is refused", "[parity][adapters]") {

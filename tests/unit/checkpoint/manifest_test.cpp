@@ -71,7 +71,8 @@ TEST_CASE("a manifest is read as it was written", "[checkpoint]") {
                                                       .vocab_size = 300,
                                                       .file = "tokenizer.model",
                                                       .document_end = 2},
-                       .data = {{"data/train", "0123"}, {"a \"b\"/train", "4567"}}};
+                       .data = {{"data/train", "0123"}, {"a \"b\"/train", "4567"}},
+                       .base = BaseWeights{"/models/one", "0123456789abcdef"}};
   manifest.tensors["weight"].states["exp_avg"] = {
       {.key = "m", .range = {{0, 0}, {2, 3}, {0, 6}}, .dtype = DType::kBF16, .checksum = 3}};
   const Manifest read = parse_manifest(to_text(manifest));
@@ -88,7 +89,7 @@ TEST_CASE("a manifest is read as it was written", "[checkpoint]") {
   CHECK(read.tensors.at("weight").states.at("exp_avg").at(0).dtype == DType::kBF16);
 }
 
-TEST_CASE("manifests of formats 3 and 4 are read: what they do not have is not known",
+TEST_CASE("manifests of formats 3 to 5 are read: what they do not have is not known",
           "[checkpoint]") {
   Manifest manifest = manifest_of({2}, {piece({0}, {2}, {0, 2})});
   manifest.training.config = "{}";
@@ -98,13 +99,14 @@ TEST_CASE("manifests of formats 3 and 4 are read: what they do not have is not k
     return "{\"dstrain_checkpoint\": " + std::to_string(format) + ", \"xxh3_64\": \"" +
            checksum_text(checksum(body)) + "\",\n" + body;
   };
-  REQUIRE(as_format(5, rest) == text);
+  REQUIRE(as_format(6, rest) == text);
   const auto without = [&](const std::string& added, int format) {
     REQUIRE(rest.find(added) != std::string::npos);
     rest.erase(rest.find(added), added.size());
     CHECK(parse_manifest(as_format(format - 1, rest)).training == manifest.training);
     CHECK_THROWS_WITH(parse_manifest(as_format(format, rest)), Contains("not those of its format"));
   };
+  without("\"base\": null,\n", 6);
   without("\"optimizer\": {},\n", 5);
   without("\"tokenizer\": null,\n\"data\": {},\n", 4);
 }
@@ -126,7 +128,7 @@ TEST_CASE("a manifest with any bit changed, or cut anywhere, is refused", "[chec
 
 TEST_CASE("a manifest of another format says so", "[checkpoint]") {
   CHECK_THROWS_WITH(parse_manifest("{\"dstrain_checkpoint\": 9, \"xxh3_64\": \"0\",\n}"),
-                    Contains("format 9") && Contains("reads formats 1 to 5"));
+                    Contains("format 9") && Contains("reads formats 1 to 6"));
   CHECK_THROWS_WITH(parse_manifest("{\"dstrain_checkpoint\": 0, \"xxh3_64\": \"0\",\n}"),
                     Contains("format 0"));
 }
