@@ -32,6 +32,7 @@ struct CodedParts;
 struct BlockCopy;         // block_copy.h
 struct SignParts;         // math/sign_code.h
 struct TopCode;           // math/top_code.h
+struct Nf4Code;           // math/nf4_code.h
 struct DropoutRows;       // dropout.h
 struct GroupNormForward;  // group_norm.h
 struct GroupNormBackward;

@@ -22,6 +22,7 @@
 #include "engine/config/offload_config.h"
 #include "engine/config/optimizer_config.h"
 #include "engine/config/preference_config.h"
+#include "engine/config/quantization_config.h"
 #include "engine/config/recompute_config.h"
 #include "engine/config/scheduler_config.h"
 #include "engine/config/sequence_ramp.h"
@@ -210,6 +211,7 @@ struct Config {
   TensorRates rates;  ///< of "optimizer.params"
   CompressionConfig gradient_compression;
   AdapterConfig adapters;  ///< "peft"
+  QuantizationConfig quantization;
   PreferenceConfig preferences;
   SchedulerConfig scheduler;
   SequenceRamp curriculum;  ///< curriculum_learning

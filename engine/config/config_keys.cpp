@@ -23,6 +23,7 @@ const std::vector<Key>& all_keys() {
     add(model_keys());
     add(run_keys());
     add(peft_keys());
+    add(quantization_keys());
     add(preference_keys());
     return all;
   }();

@@ -210,6 +210,10 @@ void resolve_config(LoadedConfig& loaded,
                            "zero_optimization"})) {
     problems.attempt([&] { resolve_adapters(loaded, origins); });
   }
+  if (!problems.spoil_any({"model", "peft", "quantization_config", "bf16", "fp16", "fp8",
+                           "zero_optimization", "tensor_parallel"})) {
+    problems.attempt([&] { resolve_quantization(loaded, origins); });
+  }
   if (!problems.spoil_any({"model", "training.freeze", "optimizer.type", "gradient_compression",
                            "zero_optimization"})) {
     problems.attempt([&] { resolve_freezing(loaded, origins); });

@@ -84,17 +84,29 @@ const TensorDecl& LayerShape::tensor_named(const std::string& name) const {
 }
 
 ParamDecl LayerShape::param(const TensorDecl& of) const {
-  return {.name = of.name,
-          .shape = of.shape,
-          .init = of.deviation > 0.0F ? (of.adapter ? Init::kUniform : Init::kNormal)
-                  : of.mean == 1.0F   ? Init::kOnes
-                                      : Init::kZeros,
-          .deviation = of.deviation,
-          .decays = of.decays,
-          .hidden_matrix = of.hidden_matrix,
-          .trained = trains(of),
-          .rate_scale = rates.of(of.name, static_cast<std::int64_t>(model.layers.size())),
-          .share = tensor.share_of(of)};
+  ParamDecl param{.name = of.name,
+                  .shape = of.shape,
+                  .init = of.deviation > 0.0F ? (of.adapter ? Init::kUniform : Init::kNormal)
+                          : of.mean == 1.0F   ? Init::kOnes
+                                              : Init::kZeros,
+                  .deviation = of.deviation,
+                  .decays = of.decays,
+                  .hidden_matrix = of.hidden_matrix,
+                  .trained = trains(of),
+                  .rate_scale = rates.of(of.name, static_cast<std::int64_t>(model.layers.size())),
+                  .share = tensor.share_of(of)};
+  if (coded.covers(of.name)) {
+    const Shape& part = param.local_shape();
+    const Shape start = param.box_start();
+    param.code = Nf4Code{.rows = part[0],
+                         .columns = part[1],
+                         .first_row = start[0],
+                         .first_column = start[1],
+                         .all_rows = of.shape[0],
+                         .all_columns = of.shape[1]};
+    param.code_elements = param.code->bytes() / size_of(compute);
+  }
+  return param;
 }
 
 BufferRef LayerShape::add_activation(Blueprint& blueprint,

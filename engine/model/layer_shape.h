@@ -116,6 +116,7 @@ struct LayerShape {
   std::uint64_t seed = 0;   ///< of dropout
   TensorPatterns frozen{};  ///< those that are not trained
   AdapterShape adapters{};  ///< with these, everything else is frozen
+  TensorPatterns coded{};   ///< matrices that lie in 4 bits a number (ParamDecl::code)
   TensorRates rates{};
   bool weighs_targets = false;  ///< target_weigher.h
   /// Several micro-batches go through each unit before the next unit, so that what a unit hands on

@@ -23,6 +23,10 @@ Linear Linear::declare(const LayerShape& shape,
       linear.bias_ = linear.bias_.index < 0 ? ref : linear.bias_;
     }
   }
+  if (blueprint.param(linear.weight_).code) {
+    linear.decoded_ = blueprint.add_buffer(
+        {"decoded_weight", {linear.outputs_, linear.inputs_}, shape.compute, Lifetime::kScratch});
+  }
   linear.low_rank_ = LowRank::declare(shape, names, outputs, linear.inputs_, blueprint);
   linear.adds_bias_ = !linear.sums_ || shape.tensor.rank == 0;
   if (const auto tokens = shape.fp8_tokens()) {
@@ -115,7 +119,18 @@ void Linear::backward_bias(const ExecContext& context,
 }
 
 ConstTensor Linear::weight(const ExecContext& context) const {
-  return context.params(weight_, num_parts_, {outputs_, inputs_});
+  if (decoded_.index < 0) return context.params(weight_, num_parts_, {outputs_, inputs_});
+  const Tensor decoded =
+      context.buffer(decoded_).flat(0, outputs_ * inputs_).view({outputs_, inputs_});
+  std::int64_t row = 0;
+  for (int i = 0; i < num_parts_; ++i) {
+    const ParamRef part{weight_.unit, weight_.index + i};
+    const Nf4Code& code = *context.blueprint.param(part).code;
+    context.ops.decode_nf4(code, context.coded(part), decoded.rows(row, row + code.rows),
+                           context.compute);
+    row += code.rows;
+  }
+  return decoded;
 }
 
 ConstTensor Linear::bias(const ExecContext& context) const {

@@ -61,14 +61,16 @@ class Linear {
   void backward_bias(const ExecContext& context, ConstTensor dy, const GradTarget& gradients) const;
   /// Empty where the weight is not trained.
   [[nodiscard]] Tensor d_weight(const GradTarget& gradients) const;
+  /// The weight; where it is coded, as decoded into scratch until the next is.
   [[nodiscard]] ConstTensor weight(const ExecContext& context) const;
   /// The bias; empty where there is none, or another rank adds it.
   [[nodiscard]] ConstTensor bias(const ExecContext& context) const;
 
   std::optional<Fp8Linear> fp8_;
   std::optional<LowRank> low_rank_;
-  ParamRef weight_;  // first of num_parts_ neighbours
-  ParamRef bias_;    // likewise; index < 0 without biases
+  ParamRef weight_;    // first of num_parts_ neighbours
+  ParamRef bias_;      // likewise; index < 0 without biases
+  BufferRef decoded_;  // scratch [outputs, inputs]; index < 0 where nothing is coded
   int num_parts_ = 0;
   bool sums_ = false;  // over the ranks: the weight is cut by columns
   bool adds_bias_ = true;

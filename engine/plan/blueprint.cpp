@@ -35,7 +35,7 @@ std::int64_t UnitDecl::numel() const {
 std::int64_t UnitDecl::offset_of(int index) const {
   std::int64_t offset = 0;
   for (int i = 0; i < index; ++i) {
-    offset += params.at(static_cast<std::size_t>(i)).local_shape().numel();
+    offset += params.at(static_cast<std::size_t>(i)).unit_elements();
   }
   return offset;
 }
@@ -142,7 +142,9 @@ const ParamDecl& Blueprint::param(ParamRef ref) const {
 std::int64_t Blueprint::num_parameters() const {
   std::int64_t total = 0;
   for (const UnitDecl& unit : units_) {
-    total += unit.numel();
+    for (const ParamDecl& param : unit.params) {
+      total += param.local_shape().numel();
+    }
   }
   return total;
 }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "engine/plan/space.h"
 #include "kernels/core/dtype.h"
 #include "kernels/core/shape.h"
+#include "kernels/math/nf4_code.h"
 
 namespace dstrain {
 
@@ -46,6 +48,11 @@ struct ParamDecl {
   /// A tied table lies on the first and on the last pipeline stage: both sum their gradients.
   bool tied_across_stages = false;
   bool tied_copy = false;  ///< the last stage's, which neither counts nor saves it
+  /// Of a matrix that is not trained, and lies in its unit coded in 4 bits a number: it takes as
+  /// many of the unit's elements as the bytes of the code do. They are no numbers, and are moved
+  /// alone.
+  std::optional<Nf4Code> code{};
+  std::int64_t code_elements = 0;
 
   /// Whether this rank is the one that adds the tensor (or its box) to norms and checkpoints.
   [[nodiscard]] bool counts() const { return share.copy == 0 && !tied_copy; }
@@ -55,6 +62,10 @@ struct ParamDecl {
   }
   /// The part of the whole tensor that it holds: first element and extent.
   [[nodiscard]] Shape box_start() const;
+  /// The elements of its unit that it takes.
+  [[nodiscard]] std::int64_t unit_elements() const {
+    return code ? code_elements : local_shape().numel();
+  }
   [[nodiscard]] Shape box_extent() const;
 };
 
@@ -174,7 +185,8 @@ class Blueprint {
   }
   [[nodiscard]] const std::vector<UntrainedDecl>& untrained() const { return untrained_; }
   [[nodiscard]] const ParamDecl& param(ParamRef ref) const;
-  /// The number of parameters that this rank holds, and that of those among them that are trained.
+  /// The number of parameters that this rank holds, coded or not, and that of those among them that
+  /// are trained.
   [[nodiscard]] std::int64_t num_parameters() const;
   [[nodiscard]] std::int64_t num_trained() const;
 

@@ -62,7 +62,7 @@ std::vector<PlacedPiece> ShardMap::pieces(int unit, Range range) const {
     const std::int64_t numel = param.box_extent().numel();
     const std::int64_t begin = std::max(range.begin, offset);
     const std::int64_t end = std::min(range.end, offset + numel);
-    if (begin < end) {
+    if (begin < end && !param.code) {
       pieces.push_back({.piece = {.tensor = param.name,
                                   .shape = param.shape,
                                   .box_start = param.box_start(),
@@ -72,7 +72,7 @@ std::vector<PlacedPiece> ShardMap::pieces(int unit, Range range) const {
                         .offset = begin,
                         .param = static_cast<int>(index)});
     }
-    offset += param.local_shape().numel();
+    offset += param.unit_elements();
   }
   return pieces;
 }

@@ -74,7 +74,8 @@ class ShardMap {
   [[nodiscard]] Range own_slice(int unit) const { return slice(unit, cut(unit).own); }
   /// The part of it that this rank saves: ranks that have the same slice share the work.
   [[nodiscard]] Range saved_slice(int unit) const;
-  /// The parts of named tensors that `range` of a unit holds, in order; padding belongs to none.
+  /// The parts of named tensors that `range` of a unit holds, in order; neither padding nor what is
+  /// coded (ParamDecl::code) belongs to any.
   [[nodiscard]] std::vector<PlacedPiece> pieces(int unit, Range range) const;
 
  private:

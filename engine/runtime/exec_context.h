@@ -81,6 +81,13 @@ struct ExecContext {
   [[nodiscard]] ConstTensor params(ParamRef first, int count, Shape shape) const {
     return param_view(blueprint, parameters.whole(first.unit), first, count, shape);
   }
+  /// The bytes of a parameter that is coded (ParamDecl::code).
+  [[nodiscard]] ConstTensor coded(ParamRef ref) const {
+    const std::int64_t elements = blueprint.param(ref).code_elements;
+    const ConstTensor held =
+        param_view(blueprint, parameters.whole(ref.unit), ref, 1, Shape{elements});
+    return {held.data(), DType::kU8, Shape{held.bytes()}};
+  }
 };
 
 /// The tensor into which backward writes the gradients of one unit, and whether it adds to it. Of

@@ -140,6 +140,7 @@ class Engine {
   /// Whether what a WeighingObjective finds on this rank counts: of several ranks that know the
   /// same losses, that is one.
   [[nodiscard]] bool tells_losses() const;
+  [[nodiscard]] int threads() const { return threads_; }
   [[nodiscard]] const Arena& arena() const { return arena_; }
   [[nodiscard]] const LayerContext& context() const { return context_; }
   /// The group of all ranks, for host memory.

@@ -56,12 +56,13 @@ bool Engine::parameters_are_finite() {
     const bool is_here = arena_.space(RegionKind::kMaster, unit) == Space::kDevice;
     const Tensor sum = is_here ? total : Tensor{&elsewhere, DType::kF64, Shape{1}};
     const Range owned = plan_.memory.owned(unit);
-    const std::int64_t numel = plan_.shards.numel(unit);
-    const std::int64_t valid = std::max<std::int64_t>(0, std::min(owned.end, numel) - owned.begin);
-    site.visit_parts(arena_.master(unit).flat(0, valid),
-                     [&](ConstTensor part, std::int64_t /*first*/, Stream& stream) {
-                       site.ops.sum_of_squares(part, sum, Write::kAdd, stream);
-                     });
+    for (const PlacedPiece& piece : plan_.shards.pieces(unit, owned)) {
+      const std::int64_t begin = piece.offset - owned.begin;
+      site.visit_parts(arena_.master(unit).flat(begin, begin + piece.piece.flat.size()),
+                       [&](ConstTensor part, std::int64_t /*first*/, Stream& stream) {
+                         site.ops.sum_of_squares(part, sum, Write::kAdd, stream);
+                       });
+    }
   }
   settle();
   double sum_of_squares = 0.0;

@@ -1,6 +1,7 @@
 #include "engine/train/initial_weights.h"
 
 #include <algorithm>
+#include <cstring>
 #include <memory>
 #include <string>
 #include <utility>
@@ -11,9 +12,12 @@
 #include "engine/checkpoint/agreement.h"
 #include "engine/checkpoint/base_weights.h"
 #include "engine/checkpoint/checkpoint_error.h"
+#include "engine/checkpoint/model_tensors.h"
+#include "engine/checkpoint/placed_tensor.h"
 #include "engine/checkpoint/weights_source.h"
 #include "engine/config/arch/adapters.h"
 #include "engine/config/config_error.h"
+#include "engine/model/encode_nf4.h"
 #include "engine/train/training_state.h"
 
 namespace dstrain {
@@ -23,6 +27,17 @@ namespace {
 constexpr std::int32_t kWrongConfig = 1;
 constexpr std::int32_t kUnusable = 2;
 
+/// Copies bytes of the host to a tensor on `device`; nullptr: on the host.
+void copy_to(Device* device, const std::byte* from, Tensor to) {
+  if (device == nullptr) {
+    std::memcpy(to.data(), from, static_cast<std::size_t>(to.bytes()));
+    return;
+  }
+  Stream& stream = device->compute_stream();
+  device->copy_from_host(from, to, stream);
+  stream.synchronize();
+}
+
 void read_parameter(const TensorSource& source, const CheckpointTensor& parameter) {
   if (parameter.device == nullptr) {
     source.read(parameter.state, parameter.piece, parameter.data);
@@ -31,9 +46,44 @@ void read_parameter(const TensorSource& source, const CheckpointTensor& paramete
   std::vector<std::byte> host(static_cast<std::size_t>(parameter.data.bytes()));
   source.read(parameter.state, parameter.piece,
               {host.data(), parameter.data.dtype(), parameter.data.shape()});
-  Stream& stream = parameter.device->compute_stream();
-  parameter.device->copy_from_host(host.data(), parameter.data, stream);
-  stream.synchronize();
+  copy_to(parameter.device, host.data(), parameter.data);
+}
+
+/// All of a matrix, as numbers of the compute dtype.
+std::vector<float> read_whole(const TensorSource& source, const ParamDecl& param, DType compute) {
+  const Range all{0, param.shape.numel()};
+  std::vector<std::byte> rounded(static_cast<std::size_t>(all.size() * size_of(compute)));
+  source.read(kParameterState, piece_of({param.name, param.shape}, all),
+              {rounded.data(), compute, Shape{all.size()}});
+  std::vector<float> values(static_cast<std::size_t>(all.size()));
+  convert_elements(rounded.data(), compute, reinterpret_cast<std::byte*>(values.data()),
+                   DType::kF32, all.size());
+  return values;
+}
+
+/// Reads matrices that lie in a code and codes them. Codes are of whole matrices, so that each rank
+/// reads all of those of which it has a part.
+void read_coded(const TensorSource& source, Engine& engine) {
+  const RunPlan& plan = engine.plan();
+  for (int unit = 0; unit < plan.shards.num_units(); ++unit) {
+    const UnitDecl& decl = plan.shards.unit(unit);
+    const Range owned = plan.memory.owned(unit);
+    for (int index = 0; index < static_cast<int>(decl.params.size()); ++index) {
+      const ParamDecl& param = decl.params[static_cast<std::size_t>(index)];
+      if (!param.code) continue;
+      const std::int64_t first = decl.offset_of(index);
+      const Range mine{std::max(first, owned.begin),
+                       std::min(first + param.code_elements, owned.end)};
+      if (mine.begin >= mine.end) continue;
+      const Tensor held =
+          engine.arena().master(unit).flat(mine.begin - owned.begin, mine.end - owned.begin);
+      std::vector<std::byte> coded(static_cast<std::size_t>(param.code->bytes()));
+      encode_nf4(*param.code, read_whole(source, param, held.dtype()), coded, engine.threads());
+      Device& device = engine.context().site(RegionKind::kMaster, unit).device;
+      copy_to(device.kind() == DeviceKind::kCpu ? nullptr : &device,
+              coded.data() + (mine.begin - first) * size_of(held.dtype()), held);
+    }
+  }
 }
 
 /// Draws what the weights do not hold, and reads the rest. Returns what of them was left out.
@@ -52,6 +102,7 @@ std::string read_weights(const ModelSpec& model,
     if (is_drawn(parameter.piece.tensor)) continue;
     read_parameter(*source, parameter);
   }
+  read_coded(*source, engine);
   return source->left_out();
 }
 

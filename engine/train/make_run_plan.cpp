@@ -47,6 +47,11 @@ std::vector<ChunkPlan> plan_chunks(const Config& config,
   return chunks;
 }
 
+std::vector<std::string> coded_matrices(const Config& config) {
+  return config.quantization.in_4_bits ? weights_of_linear_modules(config.model)
+                                       : std::vector<std::string>{};
+}
+
 AdapterShape adapters_of(const Config& config) {
   const AdapterConfig& adapters = config.adapters;
   AdapterShape shape{.rank = adapters.rank, .scale = static_cast<float>(adapters.scale())};
@@ -354,6 +359,7 @@ RunPlan make_run_plan(const Config& config,
       .seed = config.training.seed,
       .frozen = config.training.freeze,
       .adapters = adapters_of(config),
+      .coded = {coded_matrices(config)},
       .rates = config.rates,
       .weighs_targets = config.preferences.enabled(),
       .together = goes_block_by_block(config)};

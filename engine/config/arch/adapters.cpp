@@ -78,6 +78,16 @@ std::vector<AdaptedModule> linear_modules(const ModelSpec& model) {
   return modules;
 }
 
+std::vector<std::string> weights_of_linear_modules(const ModelSpec& model) {
+  std::vector<std::string> patterns;
+  for (const AdaptedModule& module : linear_modules(model)) {
+    for (const std::string& part : module.parts) {
+      patterns.push_back("blocks.*." + part + std::string(kWeight));
+    }
+  }
+  return patterns;
+}
+
 std::vector<AdaptedModule> modules_named(const std::vector<AdaptedModule>& modules,
                                          const std::vector<std::string>& targets) {
   std::vector<AdaptedModule> named;

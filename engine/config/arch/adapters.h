@@ -38,6 +38,9 @@ std::vector<AdaptedModule> linear_modules(const ModelSpec& model);
 std::vector<AdaptedModule> modules_named(const std::vector<AdaptedModule>& modules,
                                          const std::vector<std::string>& targets);
 
+/// Patterns of the names of the matrices in all linear_modules.
+std::vector<std::string> weights_of_linear_modules(const ModelSpec& model);
+
 /// Patterns of the names of the tensors in the modules whose names end as any of `names`, in every
 /// block. As PEFT has it, an end need not be a whole word: "norm" names "input_layernorm" too.
 std::vector<std::string> tensors_of_modules(const ModelSpec& model,

@@ -1,0 +1,96 @@
+#include "engine/model/encode_nf4.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+#include "kernels/core/check.h"
+
+namespace dstrain {
+namespace {
+
+constexpr Levels<256> kDynamicLevels = dynamic_levels();
+
+/// The number of the nearest level; of two, the lower. Bounds lie halfway, rounded to f32.
+template <int kCount>
+std::uint8_t nearest(const Levels<kCount>& levels, float x) {
+  int below = 0;
+  for (int step = kCount / 2; step > 0; step /= 2) {
+    const int middle = below + step;
+    const float bound = (levels.of[middle - 1] + levels.of[middle]) / 2.0F;
+    below = x > bound ? middle : below;
+  }
+  return static_cast<std::uint8_t>(below);
+}
+
+float largest_magnitude(const float* x, std::int64_t n) {
+  float largest = 0.0F;
+  for (std::int64_t i = 0; i < n; ++i) {
+    largest = std::max(largest, std::abs(x[i]));
+  }
+  return largest;
+}
+
+float inverse_of(float magnitude) {
+  constexpr float kLeast = 1e-38F;
+  return 1.0F / std::max(magnitude, kLeast);
+}
+
+}  // namespace
+
+void encode_nf4(const Nf4Code& code,
+                std::span<const float> whole,
+                std::span<std::byte> coded,
+                int threads) {
+  constexpr std::int64_t kBlock = Nf4Code::kBlock;
+  check(std::ssize(whole) == code.all_rows * code.all_columns && std::ssize(coded) == code.bytes(),
+        "{} numbers and {} bytes, expected {} and {}", whole.size(), coded.size(),
+        code.all_rows * code.all_columns, code.bytes());
+  std::fill(coded.begin(), coded.end(), std::byte{});
+  const std::int64_t blocks = std::ssize(whole) / kBlock;
+  std::vector<float> magnitudes(static_cast<std::size_t>(blocks));
+#pragma omp parallel for num_threads(threads) schedule(static)
+  for (std::int64_t block = 0; block < blocks; ++block) {
+    magnitudes[static_cast<std::size_t>(block)] =
+        largest_magnitude(whole.data() + block * kBlock, kBlock);
+  }
+  double sum = 0.0;
+  for (const float magnitude : magnitudes) {
+    sum += magnitude;
+  }
+  const auto mean =
+      static_cast<float>(sum / static_cast<double>(std::max<std::int64_t>(1, blocks)));
+  std::vector<float> scales(static_cast<std::size_t>(code.scales()));
+  for (std::int64_t i = 0; i < std::ssize(scales); ++i) {
+    float& scale = scales[static_cast<std::size_t>(i)];
+    const std::int64_t end = std::min((i + 1) * Nf4Code::kScaleBlock, blocks);
+    for (std::int64_t block = i * Nf4Code::kScaleBlock; block < end; ++block) {
+      scale = std::max(scale, std::abs(magnitudes[static_cast<std::size_t>(block)] - mean));
+    }
+  }
+  std::memcpy(coded.data() + code.scales_at(), scales.data(), 4 * scales.size());
+  std::memcpy(coded.data() + code.mean_at(), &mean, sizeof(mean));
+  auto* const codes = reinterpret_cast<std::uint8_t*>(coded.data());
+#pragma omp parallel for num_threads(threads) schedule(static)
+  for (std::int64_t row = 0; row < code.rows; ++row) {
+    for (std::int64_t block = 0; block < code.blocks_in_row(); ++block) {
+      const std::int64_t of_whole = code.block_of(row, block);
+      const std::int64_t own = row * code.blocks_in_row() + block;
+      const float magnitude = magnitudes[static_cast<std::size_t>(of_whole)];
+      const float scale = scales[static_cast<std::size_t>(of_whole / Nf4Code::kScaleBlock)];
+      codes[code.magnitudes_at() + own] =
+          nearest(kDynamicLevels, (magnitude - mean) * inverse_of(scale));
+      const float inverse = inverse_of(magnitude);
+      const float* const x = whole.data() + of_whole * kBlock;
+      for (std::int64_t i = 0; i < kBlock; i += 2) {
+        const auto high = static_cast<unsigned>(nearest(kNf4Levels, x[i] * inverse));
+        const auto low = static_cast<unsigned>(nearest(kNf4Levels, x[i + 1] * inverse));
+        codes[(own * kBlock + i) / 2] = static_cast<std::uint8_t>(high << 4 | low);
+      }
+    }
+  }
+}
+
+}  // namespace dstrain

@@ -1,0 +1,17 @@
+// Codes weights in 4 bits a number as they are read (kernels/math/nf4_code.h).
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include "kernels/math/nf4_code.h"
+
+namespace dstrain {
+
+/// `whole`: all of the matrix, row by row. `coded`: code.bytes() of the part that `code` describes.
+void encode_nf4(const Nf4Code& code,
+                std::span<const float> whole,
+                std::span<std::byte> coded,
+                int threads);
+
+}  // namespace dstrain
