@@ -11,6 +11,7 @@
 #include "engine/base/mapped_file.h"
 #include "engine/checkpoint/checkpoint_error.h"
 #include "engine/checkpoint/recognise_format.h"
+#include "engine/config/config_error.h"
 
 namespace dstrain {
 namespace {
@@ -38,6 +39,16 @@ std::vector<fs::path> files_of_weights(const fs::path& path) {
 }
 
 }  // namespace
+
+bool stay_in_place(const fs::path& path) {
+  try {
+    return recognise_format(path).format != CheckpointFormat::kDstrain;
+  } catch (const ConfigError&) {
+    return true;
+  } catch (const CheckpointError&) {
+    return true;
+  }
+}
 
 BaseWeights identify_weights(const fs::path& path) {
   const fs::path found = recognise_format(path).path;

@@ -9,6 +9,10 @@
 
 namespace dstrain {
 
+/// Whether the weights at `path` stay where they are: those of a run do not, whose later saves
+/// remove its older checkpoints. Weights that are not there, or not yet, count as such that stay.
+bool stay_in_place(const std::filesystem::path& path);
+
 /// Those at `path`. Reads at most 2 MiB of each file. Throws as recognise_format does, and
 /// CheckpointError where a file cannot be read.
 BaseWeights identify_weights(const std::filesystem::path& path);

@@ -36,7 +36,7 @@ struct ConversionRequest {
   std::filesystem::path to;
   std::filesystem::path model{};  ///< a DeepSpeed checkpoint's config.json; empty: beside it
   std::filesystem::path merge_adapter{};  ///< a folder of PEFT's whose adapter is merged; or empty
-  std::filesystem::path base{};           ///< merge_adapters's
+  std::filesystem::path base{};           ///< where a run's weights were moved to; or empty
   std::optional<TargetFormat> format;  ///< absent: inferred from the target's name and the source
   std::optional<DType> dtype;          ///< of the parameters; absent: as they are
   std::int64_t max_shard_bytes = 5'000'000'000;  ///< Hugging Face: of tensors in one file

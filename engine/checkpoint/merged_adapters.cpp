@@ -28,7 +28,7 @@ MergedAdapters::MergedAdapters(std::shared_ptr<const TensorSource> weights,
   for (const AdaptedModule& module : linear_modules(model)) {
     shared_.push_back(module.parts);
   }
-  // What was trained whole takes the place of what was there before, or comes to it.
+  // Tensors that were trained whole replace those of the weights, or are added to them.
   std::set<std::string_view> trained;
   const auto add = [&](const TensorSource& source) {
     for (const Entry& entry : source.entries()) {

@@ -56,9 +56,9 @@ void resolve_documents(LoadedConfig& loaded, Origins& origins);
 void resolve_preferences(LoadedConfig& loaded, Origins& origins);
 /// Check adapters, and what is not trained.
 void resolve_adapters(LoadedConfig& loaded, Origins& origins);
+void resolve_freezing(const LoadedConfig& loaded, Origins& origins);
 /// Checks weights in few bits.
 void resolve_quantization(const LoadedConfig& loaded, Origins& origins);
-void resolve_freezing(const LoadedConfig& loaded, Origins& origins);
 /// Checks the rates of tensors, once it is known which are trained.
 void resolve_rates(const LoadedConfig& loaded, Origins& origins);
 /// Checks fp8, once formats and batch are complete.

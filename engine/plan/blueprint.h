@@ -48,9 +48,8 @@ struct ParamDecl {
   /// A tied table lies on the first and on the last pipeline stage: both sum their gradients.
   bool tied_across_stages = false;
   bool tied_copy = false;  ///< the last stage's, which neither counts nor saves it
-  /// Of a matrix that is not trained, and lies in its unit coded in 4 bits a number: it takes as
-  /// many of the unit's elements as the bytes of the code do. They are no numbers, and are moved
-  /// alone.
+  /// Set for a matrix that is not trained and lies in 4 bits a number. It takes as many elements of
+  /// its unit as the bytes of its code do; these are not numbers, and are only moved.
   std::optional<Nf4Code> code{};
   std::int64_t code_elements = 0;
 

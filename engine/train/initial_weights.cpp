@@ -112,6 +112,13 @@ void start_from_weights(const Config& config, Engine& engine) {
   Outcome mine;
   std::string left_out;
   try {
+    if (config.quantization.in_4_bits && !stay_in_place(config.initial_weights)) {
+      throw ConfigError(fmt::format(
+          "model.initial_weights: {} is a run's, whose older checkpoints are removed, and the "
+          "checkpoints of this run do not hold its weights: write them to a folder of their own "
+          "(dstrain convert-checkpoint --from {} --to FOLDER --format huggingface), and name that",
+          config.initial_weights, config.initial_weights));
+    }
     left_out = read_weights(config.model, config.initial_weights, engine);
   } catch (const ConfigError& error) {
     mine = {kWrongConfig, error.what()};

@@ -4,6 +4,7 @@
 #include <numeric>
 #include <utility>
 
+#include "engine/checkpoint/base_weights.h"
 #include "engine/plan/stage_partition.h"
 #include "engine/runtime/fp8_scales.h"
 #include "engine/train/plan_traffic.h"
@@ -50,6 +51,13 @@ std::vector<ChunkPlan> plan_chunks(const Config& config,
 std::vector<std::string> coded_matrices(const Config& config) {
   return config.quantization.in_4_bits ? weights_of_linear_modules(config.model)
                                        : std::vector<std::string>{};
+}
+
+/// Whether checkpoints leave out what is not trained. Codes are never in them.
+bool leaves_out_frozen(const Config& config) {
+  const std::string& weights = config.initial_weights;
+  return config.quantization.in_4_bits ||
+         (config.adapters.enabled() && !weights.empty() && stay_in_place(weights));
 }
 
 AdapterShape adapters_of(const Config& config) {
@@ -476,7 +484,7 @@ RunPlan make_run_plan(const Config& config,
               .model = config.model,
               .recompute = config.recompute,
               .sequence_parallel = sequence_parallel,
-              .saves_frozen = !config.adapters.enabled() || config.initial_weights.empty(),
+              .saves_frozen = !leaves_out_frozen(config),
               .fp8 = fp8,
               .attention = config.training.attention,
               .wire_security = wire_security(config),

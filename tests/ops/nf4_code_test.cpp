@@ -1,5 +1,5 @@
 // Matrices in 4 bits a number: what is decoded is what the code says, of a part as of the whole.
-// What bitsandbytes makes of a matrix: tests/parity/quantization_test.cpp.
+// tests/parity/quantization_test.cpp compares with bitsandbytes.
 #include "kernels/math/nf4_code.h"
 
 #include <algorithm>

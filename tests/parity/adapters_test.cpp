@@ -344,6 +344,11 @@ TEST_CASE("beside weights that it started from, a run saves what it trains alone
   }
   CHECK(held.size() == 2U * (2 + 2) + 1);
   CHECK(train("stopped", 8, 2, beside("base")) == straight);
+  // Beside the weights of a run, which its later saves remove, a checkpoint holds everything.
+  train("beside-a-run", 1, 2, beside("one"));
+  const auto whole = CheckpointStore(folder.path() / "beside-a-run" / "checkpoints").latest();
+  CHECK_FALSE(CheckpointStore::training(*whole).base);
+  CHECK(CheckpointStore::contents(*whole).size() > held.size());
   // In another layout, with the weights in another place, which is what is saved from then on.
   const std::string merged_there = convert("stopped", "merged", TargetFormat::kHuggingFace);
   const std::string adapter = convert("stopped", "adapter", TargetFormat::kPeft);

@@ -11,6 +11,7 @@
 #include "engine/checkpoint/conversion.h"
 #include "engine/checkpoint/placed_tensor.h"
 #include "engine/checkpoint/safetensors.h"
+#include "engine/config/config_error.h"
 #include "engine/model/encode_nf4.h"
 #include "kernels/backend.h"
 #include "tests/harness/resumable_run.h"
@@ -118,6 +119,9 @@ class QuantizedRuns {
     changes["quantization_config"] = {{"load_in_4bit", in_4_bits}};
     return changes;
   }
+  [[nodiscard]] std::string path(const std::string& output) const {
+    return (folder_.path() / output).string();
+  }
   std::vector<json> train(const std::string& output,
                           int steps,
                           int ranks,
@@ -190,6 +194,9 @@ TEST_CASE("a run beside weights in 4 bits goes on as if it had not stopped",
   const std::vector<json> straight = runs.train("straight", 8, 2, changes);
   runs.train("stopped", 4, 2, changes);
   CHECK(runs.train("stopped", 8, 2, changes) == straight);
+  // A run's older checkpoints are removed, and with them what such a run could not go on without.
+  changes["model"]["initial_weights"] = runs.path("one");
+  CHECK_THROWS_AS(runs.train("beside-a-run", 1, 2, changes), ConfigError);
 }
 
 }  // namespace
