@@ -4,7 +4,6 @@
 #include "engine/config/arch/adapters.h"
 #include "engine/config/json_text.h"
 #include "engine/config/resolve_parts.h"
-#include "engine/config/tensor_patterns.h"
 #include "kernels/math/nf4_code.h"
 
 namespace dstrain {
@@ -55,9 +54,9 @@ void resolve_quantization(const LoadedConfig& loaded, Origins& origins) {
                        fmt::format("the run computes in {}: write \"{}\", or change bf16 and fp16",
                                    compute, compute));
   }
-  const TensorPatterns coded{weights_of_linear_modules(config.model)};
+  const std::vector<AdaptedModule> coded = linear_modules(config.model);
   for (const TensorDecl& tensor : architecture_tensors(config.model)) {
-    if (!coded.covers(tensor.name)) continue;
+    if (coded_with(coded, tensor.name).empty()) continue;
     const int ranks = tensor.cut == Cut::kColumns ? config.tensor_parallel.size : 1;
     const std::int64_t columns = tensor.shape[1] / ranks;
     if (columns % Nf4Code::kBlock != 0) {

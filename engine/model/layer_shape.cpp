@@ -95,15 +95,19 @@ ParamDecl LayerShape::param(const TensorDecl& of) const {
                   .trained = trains(of),
                   .rate_scale = rates.of(of.name, static_cast<std::int64_t>(model.layers.size())),
                   .share = tensor.share_of(of)};
-  if (coded.covers(of.name)) {
+  if (const std::vector<std::string> stack = coded_with(coded, of.name); !stack.empty()) {
     const Shape& part = param.local_shape();
     const Shape start = param.box_start();
     param.code = Nf4Code{.rows = part[0],
                          .columns = part[1],
                          .first_row = start[0],
                          .first_column = start[1],
-                         .all_rows = of.shape[0],
                          .all_columns = of.shape[1]};
+    for (const std::string& name : stack) {
+      if (name == of.name) param.code->first_row += param.code->all_rows;
+      const TensorDecl* const other = find_tensor(tensors, name);
+      param.code->all_rows += other == nullptr ? 0 : other->shape[0];
+    }
     param.code_elements = param.code->bytes() / size_of(compute);
   }
   return param;

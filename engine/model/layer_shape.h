@@ -112,11 +112,11 @@ struct LayerShape {
   /// P, the rows of the cache that the layers extend. `batch` is then 1, and `sequence` the most
   /// tokens that one forward computes. 0: the layers train.
   std::int64_t cache_positions = 0;
-  DropoutConfig dropout{};  ///< of training; what extends a cache drops nothing
-  std::uint64_t seed = 0;   ///< of dropout
-  TensorPatterns frozen{};  ///< those that are not trained
-  AdapterShape adapters{};  ///< with these, everything else is frozen
-  TensorPatterns coded{};   ///< matrices that lie in 4 bits a number (ParamDecl::code)
+  DropoutConfig dropout{};             ///< of training; what extends a cache drops nothing
+  std::uint64_t seed = 0;              ///< of dropout
+  TensorPatterns frozen{};             ///< those that are not trained
+  AdapterShape adapters{};             ///< with these, everything else is frozen
+  std::vector<AdaptedModule> coded{};  ///< that lie in 4 bits a number (ParamDecl::code)
   TensorRates rates{};
   bool weighs_targets = false;  ///< target_weigher.h
   /// Several micro-batches go through each unit before the next unit, so that what a unit hands on

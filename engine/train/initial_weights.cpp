@@ -49,20 +49,31 @@ void read_parameter(const TensorSource& source, const CheckpointTensor& paramete
   copy_to(parameter.device, host.data(), parameter.data);
 }
 
-/// All of a matrix, as numbers of the compute dtype.
-std::vector<float> read_whole(const TensorSource& source, const ParamDecl& param, DType compute) {
-  const Range all{0, param.shape.numel()};
-  std::vector<std::byte> rounded(static_cast<std::size_t>(all.size() * size_of(compute)));
-  source.read(kParameterState, piece_of({param.name, param.shape}, all),
-              {rounded.data(), compute, Shape{all.size()}});
-  std::vector<float> values(static_cast<std::size_t>(all.size()));
-  convert_elements(rounded.data(), compute, reinterpret_cast<std::byte*>(values.data()),
-                   DType::kF32, all.size());
+/// All of the matrices that are coded together with one, as numbers of the compute dtype.
+std::vector<float> read_together(const TensorSource& source,
+                                 const std::vector<std::string>& tensors,
+                                 DType compute) {
+  std::vector<float> values;
+  for (const std::string& tensor : tensors) {
+    const auto entries = source.entries();
+    const auto entry = std::find_if(entries.begin(), entries.end(), [&](const auto& other) {
+      return other.state == kParameterState && other.tensor == tensor;
+    });
+    if (entry == entries.end()) continue;  // of other blocks
+    const Range all{0, entry->shape.numel()};
+    std::vector<std::byte> rounded(static_cast<std::size_t>(all.size() * size_of(compute)));
+    source.read(kParameterState, piece_of({tensor, entry->shape}, all),
+                {rounded.data(), compute, Shape{all.size()}});
+    const std::size_t first = values.size();
+    values.resize(first + static_cast<std::size_t>(all.size()));
+    convert_elements(rounded.data(), compute, reinterpret_cast<std::byte*>(values.data() + first),
+                     DType::kF32, all.size());
+  }
   return values;
 }
 
-/// Reads matrices that lie in a code and codes them. Codes are of whole matrices, so that each rank
-/// reads all of those of which it has a part.
+/// Reads matrices that lie in a code and codes them. Codes are of whole matrices, as their authors
+/// stack them, so that each rank reads all of those of which it has a part.
 void read_coded(const TensorSource& source, Engine& engine) {
   const RunPlan& plan = engine.plan();
   for (int unit = 0; unit < plan.shards.num_units(); ++unit) {
@@ -78,7 +89,9 @@ void read_coded(const TensorSource& source, Engine& engine) {
       const Tensor held =
           engine.arena().master(unit).flat(mine.begin - owned.begin, mine.end - owned.begin);
       std::vector<std::byte> coded(static_cast<std::size_t>(param.code->bytes()));
-      encode_nf4(*param.code, read_whole(source, param, held.dtype()), coded, engine.threads());
+      const std::vector<std::string> together = coded_with(plan.shape.coded, param.name);
+      encode_nf4(*param.code, read_together(source, together, held.dtype()), coded,
+                 engine.threads());
       Device& device = engine.context().site(RegionKind::kMaster, unit).device;
       copy_to(device.kind() == DeviceKind::kCpu ? nullptr : &device,
               coded.data() + (mine.begin - first) * size_of(held.dtype()), held);

@@ -48,9 +48,9 @@ std::vector<ChunkPlan> plan_chunks(const Config& config,
   return chunks;
 }
 
-std::vector<std::string> coded_matrices(const Config& config) {
-  return config.quantization.in_4_bits ? weights_of_linear_modules(config.model)
-                                       : std::vector<std::string>{};
+std::vector<AdaptedModule> coded_modules(const Config& config) {
+  return config.quantization.in_4_bits ? linear_modules(config.model)
+                                       : std::vector<AdaptedModule>{};
 }
 
 /// Whether checkpoints leave out what is not trained. Codes are never in them.
@@ -367,7 +367,7 @@ RunPlan make_run_plan(const Config& config,
       .seed = config.training.seed,
       .frozen = config.training.freeze,
       .adapters = adapters_of(config),
-      .coded = {coded_matrices(config)},
+      .coded = coded_modules(config),
       .rates = config.rates,
       .weighs_targets = config.preferences.enabled(),
       .together = goes_block_by_block(config)};

@@ -67,7 +67,9 @@ std::vector<AdaptedModule> linear_modules(const ModelSpec& model) {
   std::vector<AdaptedModule> modules;
   for (const ForeignRow& row : family_of(model.model_type).names) {
     if (!row.theirs.ends_with(kWeight)) continue;
-    AdaptedModule module{.theirs = without_weight(row.theirs), .parts = {}};
+    AdaptedModule module{.theirs = without_weight(row.theirs),
+                         .parts = {},
+                         .in_order = !row.by_heads && !row.by_rows};
     for (const char* const ours : row.ours) {
       if (ours == nullptr || !is_matrix_of_a_block(ours)) continue;
       const std::string part = without_weight(std::string_view(ours).substr(kBlock.size()));
@@ -78,14 +80,22 @@ std::vector<AdaptedModule> linear_modules(const ModelSpec& model) {
   return modules;
 }
 
-std::vector<std::string> weights_of_linear_modules(const ModelSpec& model) {
-  std::vector<std::string> patterns;
-  for (const AdaptedModule& module : linear_modules(model)) {
+std::vector<std::string> coded_with(const std::vector<AdaptedModule>& modules,
+                                    const std::string& weight) {
+  for (const AdaptedModule& module : modules) {
     for (const std::string& part : module.parts) {
-      patterns.push_back("blocks.*." + part + std::string(kWeight));
+      const std::string ending = "." + part + std::string(kWeight);
+      if (!weight.starts_with("blocks.") || !weight.ends_with(ending)) continue;
+      if (!module.in_order) return {weight};
+      const std::string block = weight.substr(0, weight.size() - ending.size());
+      std::vector<std::string> together;
+      for (const std::string& other : module.parts) {
+        together.push_back(block + "." + other + std::string(kWeight));
+      }
+      return together;
     }
   }
-  return patterns;
+  return {};
 }
 
 std::vector<AdaptedModule> modules_named(const std::vector<AdaptedModule>& modules,

@@ -23,6 +23,7 @@ inline bool is_adapter(std::string_view name) {
 struct AdaptedModule {
   std::string theirs;              ///< "model.layers.{}.self_attn.q_proj"
   std::vector<std::string> parts;  ///< within a block, without ".weight": "attention.query"
+  bool in_order = true;            ///< one after the other, not head by head
   bool operator==(const AdaptedModule&) const = default;
 };
 
@@ -38,8 +39,10 @@ std::vector<AdaptedModule> linear_modules(const ModelSpec& model);
 std::vector<AdaptedModule> modules_named(const std::vector<AdaptedModule>& modules,
                                          const std::vector<std::string>& targets);
 
-/// Patterns of the names of the matrices in all linear_modules.
-std::vector<std::string> weights_of_linear_modules(const ModelSpec& model);
+/// The matrices that are coded together with one of a block's ("blocks.3.attention.key.weight"):
+/// those of its module, in order; nothing where it is of none of `modules`.
+std::vector<std::string> coded_with(const std::vector<AdaptedModule>& modules,
+                                    const std::string& weight);
 
 /// Patterns of the names of the tensors in the modules whose names end as any of `names`, in every
 /// block. As PEFT has it, an end need not be a whole word: "norm" names "input_layernorm" too.
