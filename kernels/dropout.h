@@ -31,6 +31,14 @@ struct DropoutRows {
   std::int64_t sequence = 1;        ///< T, tokens that the batch has of a sample
   std::int64_t first_row = 0;       ///< of these rows among the batch's B · T
   std::int64_t first_position = 0;  ///< of the batch's first token of each sample
+  std::int64_t first_column = 0;    ///< of these columns among the whole tensor's
+};
+
+/// Noise for rows of [N, C], drawn as dropout of them is (ops_list.inc). The probability of `place`
+/// counts for nothing.
+struct NoiseRows {
+  DropoutRows place;
+  float magnitude = 0.0F;
 };
 
 constexpr std::array<std::int32_t, 2> kNothingDropped = {-1, -1};
@@ -55,15 +63,28 @@ inline void expect_dropout(const Dropout& dropout) {
   }
 }
 
+inline void expect_place(const DropoutRows& rows) {
+  check(rows.sequence >= 1 && rows.first_row >= 0 && rows.first_position >= 0 &&
+            rows.first_column >= 0,
+        "dropout: rows from {} and columns from {} on in sequences of {} from position {} on",
+        rows.first_row, rows.first_column, rows.sequence, rows.first_position);
+}
+
+/// Checks the operands and returns N and C.
+inline Matrix expect_noise(const NoiseRows& rows, const ConstTensor& x_NC) {
+  expect_place(rows.place);
+  expect(rows.place.dropout.first_sample, "noise: the first sample", DType::kI32, 2);
+  expect_compute_dtype(x_NC.dtype(), "noise: x");
+  return as_matrix(x_NC);
+}
+
 /// Checks the operands and returns N and C.
 inline Matrix expect_dropout(const DropoutRows& rows,
                              const ConstTensor& x_NC,
                              const ConstTensor& y_NC) {
   expect_dropout(rows.dropout);
   check(rows.dropout.drops(), "dropout: of nothing");
-  check(rows.sequence >= 1 && rows.first_row >= 0 && rows.first_position >= 0,
-        "dropout: rows from {} on in sequences of {} from position {} on", rows.first_row,
-        rows.sequence, rows.first_position);
+  expect_place(rows);
   expect_compute_dtype(x_NC.dtype(), "dropout: x");
   expect(y_NC, "dropout: y", x_NC.dtype(), x_NC.numel());
   return as_matrix(x_NC);

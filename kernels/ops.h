@@ -29,11 +29,12 @@ struct AttentionReach;
 struct AttentionBackward;
 struct BlockCode;  // math/block_code.h
 struct CodedParts;
-struct BlockCopy;         // block_copy.h
-struct SignParts;         // math/sign_code.h
-struct TopCode;           // math/top_code.h
-struct Nf4Code;           // math/nf4_code.h
-struct DropoutRows;       // dropout.h
+struct BlockCopy;    // block_copy.h
+struct SignParts;    // math/sign_code.h
+struct TopCode;      // math/top_code.h
+struct Nf4Code;      // math/nf4_code.h
+struct DropoutRows;  // dropout.h
+struct NoiseRows;
 struct GroupNormForward;  // group_norm.h
 struct GroupNormBackward;
 struct ExpertChoice;  // routing.h

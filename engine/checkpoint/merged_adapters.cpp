@@ -1,6 +1,9 @@
 #include "engine/checkpoint/merged_adapters.h"
 
 #include <algorithm>
+#include <cmath>
+#include <functional>
+#include <numeric>
 #include <set>
 #include <string_view>
 #include <utility>
@@ -71,8 +74,54 @@ bool MergedAdapters::load_factors(const std::string& weight) const {
   }
   check(a != nullptr && a->shape[0] == rank_ && b->shape[1] == rank_,
         "\"{}\" has an adapter in part, or not of rank {}", weight, rank_);
-  factors_ = {.of = weight, .a = whole(*a), .b = whole(*b)};
+  factors_ = {.of = weight, .a = whole(*a), .b = whole(*b), .row_factors = {}};
+  if (const Entry* const magnitude = find(name + std::string(kAdapterMagnitude))) {
+    scale_rows(weight, *magnitude);
+  }
   return true;
+}
+
+void MergedAdapters::scale_rows(const std::string& weight, const Entry& magnitude) const {
+  const auto columns = std::ssize(factors_.a) / rank_;
+  const std::vector<float> magnitudes = whole(magnitude);
+  const Shape shape{std::ssize(magnitudes), columns};
+  std::vector<float> factors;
+  std::vector<float> row(static_cast<std::size_t>(columns));
+  for (std::int64_t r = 0; r < shape[0]; ++r) {
+    const Piece piece = piece_of({weight, shape}, {r * columns, (r + 1) * columns});
+    weights_->read("parameter", piece, {row.data(), DType::kF32, Shape{columns}});
+    add_product(piece, row.data());
+    const double squares = std::inner_product(
+        row.begin(), row.end(), row.begin(), 0.0, std::plus<>(),
+        [](float a, float b) { return static_cast<double>(a) * static_cast<double>(b); });
+    factors.push_back(
+        static_cast<float>(magnitudes[static_cast<std::size_t>(r)] / std::sqrt(squares)));
+  }
+  factors_.row_factors = std::move(factors);
+}
+
+void MergedAdapters::add_product(const Piece& piece, float* values) const {
+  const std::int64_t inputs = piece.shape[1];
+  const std::int64_t width = piece.box_extent[1];
+  for (std::int64_t k = piece.flat.begin; k < piece.flat.end;) {
+    // The rest of a row of the box.
+    const std::int64_t count = std::min(width - k % width, piece.flat.end - k);
+    const std::int64_t row = piece.box_start[0] + k / width;
+    const std::int64_t column = piece.box_start[1] + k % width;
+    float* const to = values + (k - piece.flat.begin);
+    for (std::int64_t r = 0; r < rank_; ++r) {
+      const float factor = scale_ * factors_.b[static_cast<std::size_t>(row * rank_ + r)];
+      const float* const a = factors_.a.data() + r * inputs + column;
+      for (std::int64_t i = 0; i < count; ++i) {
+        to[i] += factor * a[i];
+      }
+    }
+    if (!factors_.row_factors.empty()) {
+      const float factor = factors_.row_factors[static_cast<std::size_t>(row)];
+      std::transform(to, to + count, to, [=](float value) { return value * factor; });
+    }
+    k += count;
+  }
 }
 
 void MergedAdapters::read(const std::string& state, const Piece& piece, Tensor out) const {
@@ -87,23 +136,7 @@ void MergedAdapters::read(const std::string& state, const Piece& piece, Tensor o
   }
   std::vector<float> values(static_cast<std::size_t>(out.numel()));
   weights_->read(state, piece, {values.data(), DType::kF32, out.shape()});
-  const std::int64_t inputs = piece.shape[1];
-  const std::int64_t width = piece.box_extent[1];
-  for (std::int64_t k = piece.flat.begin; k < piece.flat.end;) {
-    // The rest of a row of the box.
-    const std::int64_t count = std::min(width - k % width, piece.flat.end - k);
-    const std::int64_t row = piece.box_start[0] + k / width;
-    const std::int64_t column = piece.box_start[1] + k % width;
-    float* const to = values.data() + (k - piece.flat.begin);
-    for (std::int64_t r = 0; r < rank_; ++r) {
-      const float factor = scale_ * factors_.b[static_cast<std::size_t>(row * rank_ + r)];
-      const float* const a = factors_.a.data() + r * inputs + column;
-      for (std::int64_t i = 0; i < count; ++i) {
-        to[i] += factor * a[i];
-      }
-    }
-    k += count;
-  }
+  add_product(piece, values.data());
   convert_elements(reinterpret_cast<const std::byte*>(values.data()), DType::kF32,
                    static_cast<std::byte*>(out.data()), out.dtype(), out.numel());
 }

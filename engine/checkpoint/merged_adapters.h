@@ -1,6 +1,7 @@
 // MergedAdapters: the weights of a checkpoint with low-rank adapters as those of the plain model
-// that computes the same, W + s · B · A, and in place of tensors that were trained whole those that
-// the adapters' source has. What is merged is computed as it is read.
+// that computes the same, W + s · B · A, its rows scaled to their magnitudes where they have some,
+// and in place of tensors that were trained whole those that the adapters' source has. What is
+// merged is computed as it is read.
 #pragma once
 
 #include <memory>
@@ -30,13 +31,18 @@ class MergedAdapters final : public TensorSource {
   /// A and B of the matrix that was read last.
   struct Factors {
     std::string of;
-    std::vector<float> a;  // [r, inputs]
-    std::vector<float> b;  // [outputs, r]
+    std::vector<float> a;            // [r, inputs]
+    std::vector<float> b;            // [outputs, r]
+    std::vector<float> row_factors;  // [outputs]: magnitude / length; empty without magnitudes
   };
   [[nodiscard]] const Entry* find(const std::string& tensor) const;
   /// Finds the adapter of a matrix; false where it has none.
   [[nodiscard]] bool load_factors(const std::string& weight) const;
   [[nodiscard]] std::vector<float> whole(const Entry& entry) const;
+  /// Adds s · B · A to numbers of a piece of the matrix whose factors are loaded.
+  void add_product(const Piece& piece, float* values) const;
+  /// Divides the magnitudes by the lengths of the rows of W + s · B · A.
+  void scale_rows(const std::string& weight, const Entry& magnitude) const;
 
   std::shared_ptr<const TensorSource> weights_;
   std::shared_ptr<const TensorSource> adapters_;

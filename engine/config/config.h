@@ -65,7 +65,10 @@ struct TrainingConfig {
   /// time. Absent: as many logits as fill LossHead::kMaxChunkBytes, and the feed-forward of all.
   std::optional<std::int64_t> loss_tile_tokens;
   std::optional<std::int64_t> mlp_tile_tokens;
-  TensorPatterns freeze;     ///< "freeze": tensors that are not trained
+  TensorPatterns freeze;  ///< "freeze": tensors that are not trained
+  /// "neftune_noise_alpha": α of the noise that is added to embeddings in training (NEFTune, Jain
+  /// et al. 2023), uniform within ±α/√(T·C). 0: none.
+  double noise_alpha = 0.0;
   bool cuda_graphs = false;  ///< blocks' work on a GPU is recorded and enqueued as a whole
   /// An expert takes no more than so many times its even share of the tokens of a sequence. Absent:
   /// it takes all.

@@ -59,6 +59,9 @@ AdapterConfig parse_adapters(std::string_view run_config, const std::string& whe
   if (const JsonNode* stabilised = peft->find("use_rslora")) {
     adapters.rank_stabilised = stabilised->boolean;
   }
+  if (const JsonNode* magnitudes = peft->find("use_dora")) {
+    adapters.magnitudes = magnitudes->boolean;
+  }
   if (const JsonNode* saved = peft->find("modules_to_save")) {
     for (const JsonNode& module : saved->items) {
       adapters.modules_to_save.push_back(module.text);

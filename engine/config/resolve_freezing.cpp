@@ -19,6 +19,7 @@ namespace {
 constexpr const char* kFreeze = "training.freeze";
 constexpr const char* kTargets = "peft.target_modules";
 constexpr const char* kSaved = "peft.modules_to_save";
+constexpr const char* kMagnitudes = "peft.use_dora";
 
 std::vector<std::string> trainable_tensors(const Architecture& model) {
   std::vector<std::string> names;
@@ -174,6 +175,16 @@ void resolve_adapters(LoadedConfig& loaded, Origins& origins) {
     refuse(
         "with training.mlp_tile_tokens, feed-forwards go through their matrices tile by tile, "
         "which adapters do not: leave it out");
+  }
+  if (config.adapters.magnitudes && config.initial_weights.empty()) {
+    throw_config_error(origins[kMagnitudes], kMagnitudes,
+                       "magnitudes begin as those of the weights that adapters stand beside: name "
+                       "these in model.initial_weights");
+  }
+  if (config.adapters.magnitudes && config.fp8.enabled) {
+    throw_config_error(
+        origins[kMagnitudes], kMagnitudes,
+        "products in 8 bits have no magnitudes of rows: leave fp8 out, or write false");
   }
   check_company(config, refuse);
   resolve_saved_modules(config, origins);

@@ -31,8 +31,8 @@ std::vector<std::string> trained_tensors(const Config& config) {
   for (std::size_t i = 0; i < model.layers.size(); ++i) {
     const std::string prefix = fmt::format("blocks.{}.", i);
     const std::vector<TensorDecl> block = block_tensors(model, model.layers[i], prefix);
-    for (const TensorDecl& adapter :
-         adapter_tensors(modules, config.adapters.rank, block, prefix)) {
+    for (const TensorDecl& adapter : adapter_tensors(modules, config.adapters.rank,
+                                                     config.adapters.magnitudes, block, prefix)) {
       names.push_back(adapter.name);
     }
   }

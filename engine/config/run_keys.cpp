@@ -331,6 +331,8 @@ std::vector<Key> run_keys() {
       null_is_default(
           kTraining.field("mlp_tile_tokens", at_least(1), &TrainingConfig::mlp_tile_tokens)),
       freeze(),
+      null_is_default(
+          kTraining.field("neftune_noise_alpha", at_least(0), &TrainingConfig::noise_alpha)),
       kTraining.field("cuda_graphs", {}, &TrainingConfig::cuda_graphs),
       also_called(null_is_default(kTraining.field("expert_capacity_factor", above(0),
                                                   &TrainingConfig::expert_capacity_factor)),

@@ -169,7 +169,7 @@ void Attention::forward(const LayerContext& context,
   if (latent_) {
     latent_->forward(context, slot, x_NC, own_packed);
   } else {
-    qkv_.forward(context, x_NC, own_packed);
+    qkv_.forward(context, slot, x_NC, own_packed);
     norms_.forward(context, slot, own_packed);
   }
   rotate(context, slot, own_packed, Pass::kForward);
@@ -193,7 +193,7 @@ void Attention::forward(const LayerContext& context,
   } else {
     ring_.forward(context, slot, scores_of(context, slot), packed, heads);
   }
-  output_.forward(context, latent_ ? latent_->values_of(context, heads) : heads, y_NC);
+  output_.forward(context, slot, latent_ ? latent_->values_of(context, heads) : heads, y_NC);
 }
 
 AttentionReach Attention::reach_of(const LayerContext& context, int slot) const {
@@ -240,11 +240,11 @@ void Attention::backward(const LayerContext& context,
   const Tensor d_heads = context.buffer(d_heads_);
   const Tensor d_own_packed = exchanges ? context.buffer(d_own_packed_) : d_packed;
   if (latent_) {
-    output_.backward(context, dy_NC, latent_->values_of(context, heads),
+    output_.backward(context, slot, dy_NC, latent_->values_of(context, heads),
                      latent_->d_values(context, d_heads), gradients);
     latent_->spread(context, d_heads);
   } else {
-    output_.backward(context, dy_NC, heads, d_heads, gradients);
+    output_.backward(context, slot, dy_NC, heads, d_heads, gradients);
   }
   const RingAttention::Scores scores = scores_of(context, slot);
   if (exchanges) {
@@ -262,7 +262,7 @@ void Attention::backward(const LayerContext& context,
     latent_->backward(context, slot, x_NC, d_own_packed, dx_NC, gradients);
   } else {
     norms_.backward(context, slot, d_own_packed, gradients);
-    qkv_.backward(context, d_own_packed, x_NC, dx_NC, gradients);
+    qkv_.backward(context, slot, d_own_packed, x_NC, dx_NC, gradients);
   }
 }
 

@@ -41,6 +41,7 @@ Embedding Embedding::declare(const LayerShape& shape,
   embedding.scale_ = rounded(shape.model.embedding_scale, shape.compute);
   embedding.token_positions_ = shape.token_positions;
   embedding.slice_ = vocabulary_slice(shape);
+  embedding.noise_ = EmbeddingNoise(shape);
   embedding.dropout_ = StreamDropout(shape, DropoutSite::kEmbedding, shape.dropout.embedding);
   ParamDecl table = table_of(shape);
   table.tied_across_stages = tied_across_stages;
@@ -99,6 +100,7 @@ void Embedding::forward(const LayerContext& context,
                                 context.compute);
   tensor.leave_into(x_NC, rows, context.compute);
   scale(context, rows);
+  noise_.add(context, slot, rows);
   if (norm_) {
     norm_->forward_into(context, slot, rows, {}, stream);
   }

@@ -77,6 +77,7 @@ class Embedding {
   ParamRef table_;
   ParamRef position_;
   std::optional<Norm> norm_;
+  EmbeddingNoise noise_;
   StreamDropout dropout_;
   std::int64_t first_position_ = 0;  // row of position_
   BufferRef token_positions_;

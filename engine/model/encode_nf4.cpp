@@ -93,4 +93,27 @@ void encode_nf4(const Nf4Code& code,
   }
 }
 
+std::vector<float> decoded_nf4(const Nf4Code& code, std::span<const std::byte> coded) {
+  const auto* const bytes = reinterpret_cast<const std::uint8_t*>(coded.data());
+  const auto number_at = [&](std::int64_t at) {
+    float number = 0.0F;
+    std::memcpy(&number, coded.data() + at, sizeof(number));
+    return number;
+  };
+  const float mean = number_at(code.mean_at());
+  std::vector<float> values;
+  for (std::int64_t own = 0; own < code.numel() / Nf4Code::kBlock; ++own) {
+    const std::int64_t of_whole =
+        code.block_of(own / code.blocks_in_row(), own % code.blocks_in_row());
+    const float scale = number_at(code.scales_at() + 4 * (of_whole / Nf4Code::kScaleBlock));
+    const float magnitude = kDynamicLevels.of[bytes[code.magnitudes_at() + own]] * scale + mean;
+    for (std::int64_t i = 0; i < Nf4Code::kBlock / 2; ++i) {
+      const std::uint8_t pair = bytes[own * Nf4Code::kBlock / 2 + i];
+      values.push_back(kNf4Levels.of[pair >> 4] * magnitude);
+      values.push_back(kNf4Levels.of[pair & 15] * magnitude);
+    }
+  }
+  return values;
+}
+
 }  // namespace dstrain

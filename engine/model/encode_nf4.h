@@ -1,8 +1,10 @@
-// Codes weights in 4 bits a number as they are read (kernels/math/nf4_code.h).
+// Codes weights in 4 bits a number as they are read (kernels/math/nf4_code.h), and says what of
+// them is left.
 #pragma once
 
 #include <cstddef>
 #include <span>
+#include <vector>
 
 #include "kernels/math/nf4_code.h"
 
@@ -13,5 +15,8 @@ void encode_nf4(const Nf4Code& code,
                 std::span<const float> whole,
                 std::span<std::byte> coded,
                 int threads);
+
+/// The numbers of the part that was coded, row by row, unrounded.
+std::vector<float> decoded_nf4(const Nf4Code& code, std::span<const std::byte> coded);
 
 }  // namespace dstrain

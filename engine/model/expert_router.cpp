@@ -84,7 +84,7 @@ void ExpertRouter::divide_sequences(const LayerShape& shape) {
 
 void ExpertRouter::forward(const LayerContext& context, int slot, ConstTensor x_NC) const {
   const Tensor logits = context.activation(logits_, slot);
-  router_.forward(context, x_NC, logits);
+  router_.forward(context, slot, x_NC, logits);
   context.ops.choose_experts({.rule = rule_,
                               .logits_NE = logits,
                               .bias_E = context.optional_buffer(balancing_bias_),
@@ -158,7 +158,7 @@ void ExpertRouter::backward(const LayerContext& context,
                                        .z_scale = z_scale_ * context.token_scale,
                                        .d_logits_NE = d_logits},
                                       context.compute);
-  router_.backward(context, d_logits, x_NC, dx_NC, gradients);
+  router_.backward(context, slot, d_logits, x_NC, dx_NC, gradients);
 }
 
 void ExpertRouter::measure(const LayerContext& context, int slot) const {

@@ -166,15 +166,15 @@ void LatentProjection::forward(const LayerContext& context,
   if (query_down_) {
     const Tensor query_latent = context.activation(query_latent_, slot);
     const Tensor query_normed = context.activation(query_normed_, slot);
-    query_down_->forward(context, x_NC, query_latent);
+    query_down_->forward(context, slot, x_NC, query_latent);
     norm_forward(context, slot, query_norm_, query_latent, query_normed);
-    query_.forward(context, query_normed, q);
+    query_.forward(context, slot, query_normed, q);
   } else {
-    query_.forward(context, x_NC, q);
+    query_.forward(context, slot, x_NC, q);
   }
-  latent_down_.forward(context, x_NC, latent);
+  latent_down_.forward(context, slot, x_NC, latent);
   norm_forward(context, slot, latent_norm_, latent, normed);
-  latent_up_.forward(context, normed, kv);
+  latent_up_.forward(context, slot, normed, kv);
   if (value_ < depth()) {
     context.ops.zero(packed, context.compute);
   }
@@ -214,19 +214,20 @@ void LatentProjection::backward(const LayerContext& context,
     context.ops.copy_blocks(copy, d_packed, to, Write::kOverwrite, context.compute);
   });
   const Tensor d_normed = context.buffer(d_normed_);
-  latent_up_.backward(context, d_kv, context.buffer(normed_, slot), d_normed, gradients);
+  latent_up_.backward(context, slot, d_kv, context.buffer(normed_, slot), d_normed, gradients);
   norm_backward(context, slot, latent_norm_, d_normed, context.buffer(latent_, slot), d_latent,
                 gradients);
   const Tensor d_x = context.buffer(d_x_);
-  latent_down_.backward(context, d_latent, x_NC, d_x, gradients);
+  latent_down_.backward(context, slot, d_latent, x_NC, d_x, gradients);
   if (query_down_) {
     const Tensor d_query_latent = context.buffer(d_query_latent_);
-    query_.backward(context, d_q, context.buffer(query_normed_, slot), d_query_latent, gradients);
+    query_.backward(context, slot, d_q, context.buffer(query_normed_, slot), d_query_latent,
+                    gradients);
     norm_backward(context, slot, query_norm_, d_query_latent, context.buffer(query_latent_, slot),
                   d_query_latent, gradients);
-    query_down_->backward(context, d_query_latent, x_NC, dx_NC, gradients);
+    query_down_->backward(context, slot, d_query_latent, x_NC, dx_NC, gradients);
   } else {
-    query_.backward(context, d_q, x_NC, dx_NC, gradients);
+    query_.backward(context, slot, d_q, x_NC, dx_NC, gradients);
   }
   context.ops.add(dx_NC, d_x, dx_NC, context.compute);
 }

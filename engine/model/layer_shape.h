@@ -68,6 +68,8 @@ struct AdapterShape {
   std::vector<AdaptedModule> modules{};  ///< empty: there are none
   std::int64_t rank = 0;                 ///< r
   float scale = 1.0F;                    ///< s
+  bool magnitudes = false;               ///< rows have some of their own (DoRA)
+  float dropout = 0.0F;                  ///< of what A reads; what extends a cache drops nothing
   TensorPatterns whole{};                ///< tensors that are trained themselves
 };
 
@@ -113,7 +115,8 @@ struct LayerShape {
   /// tokens that one forward computes. 0: the layers train.
   std::int64_t cache_positions = 0;
   DropoutConfig dropout{};             ///< of training; what extends a cache drops nothing
-  std::uint64_t seed = 0;              ///< of dropout
+  float noise_alpha = 0.0F;            ///< of embeddings in training (NEFTune); 0: none
+  std::uint64_t seed = 0;              ///< of dropout and noise
   TensorPatterns frozen{};             ///< those that are not trained
   AdapterShape adapters{};             ///< with these, everything else is frozen
   std::vector<AdaptedModule> coded{};  ///< that lie in 4 bits a number (ParamDecl::code)
@@ -144,6 +147,10 @@ struct LayerShape {
 
   [[nodiscard]] bool keeps_input_apart() const { return partitions_input || input_on_host; }
   [[nodiscard]] bool extends_cache() const { return cache_positions > 0; }
+  /// Whether training draws numbers at random.
+  [[nodiscard]] bool draws() const {
+    return !extends_cache() && (dropout.any() || adapters.dropout > 0.0F || noise_alpha > 0.0F);
+  }
   /// The number of positions that a token can have.
   [[nodiscard]] std::int64_t positions() const {
     return extends_cache() ? cache_positions : sequence;

@@ -1,5 +1,7 @@
 // Linear: y = x · weightᵀ + bias, whose weight may be several named parameters stacked by rows
-// (q‖k‖v, gate‖up): neighbours in their unit, so one matrix product serves them all.
+// (q‖k‖v, gate‖up): neighbours in their unit, so one matrix product serves them all. Beside it
+// there may be low-rank adapters (low_rank.h), whose input may lose elements (dropout.h), and
+// magnitudes of its rows (row_magnitudes.h).
 #pragma once
 
 #include <cstdint>
@@ -7,10 +9,11 @@
 #include <string>
 #include <vector>
 
+#include "engine/model/dropout.h"
 #include "engine/model/fp8_linear.h"
 #include "engine/model/layer_shape.h"
 #include "engine/model/low_rank.h"
-#include "engine/runtime/exec_context.h"
+#include "engine/model/row_magnitudes.h"
 
 namespace dstrain {
 
@@ -28,16 +31,20 @@ class Linear {
   [[nodiscard]] std::int64_t outputs() const { return outputs_; }
 
   /// x [N, inputs] → y [N, outputs], as many as this rank has of them.
-  void forward(const ExecContext& context, ConstTensor x, Tensor y) const;
+  void forward(const LayerContext& context, int slot, ConstTensor x, Tensor y) const;
   /// Computes the same as pre, and y = act(pre). Only where weights are cut by rows, so that no sum
   /// over ranks comes between.
-  void forward_activated(const ExecContext& context,
+  void forward_activated(const LayerContext& context,
+                         int slot,
                          ActivationKind activation,
                          ConstTensor x,
                          Tensor pre,
                          Tensor y) const;
+  /// Computes again what backward reads of a forward that is not computed again.
+  void renew(const LayerContext& context, int slot, ConstTensor x) const;
   /// Computes dx (overwritten) and the parameters' gradients from dy.
-  void backward(const ExecContext& context,
+  void backward(const LayerContext& context,
+                int slot,
                 ConstTensor dy,
                 ConstTensor x,
                 Tensor dx,
@@ -45,7 +52,8 @@ class Linear {
 
   /// The same where x = act(pre): computes the gradient of pre (overwritten) in place of x's. Only
   /// where weights are cut by columns, and dx is a rank's own.
-  void backward_activated(const ExecContext& context,
+  void backward_activated(const LayerContext& context,
+                          int slot,
                           ActivationKind activation,
                           ConstTensor dy,
                           ConstTensor x,
@@ -54,6 +62,28 @@ class Linear {
                           const GradTarget& gradients) const;
 
  private:
+  /// y = x · weightᵀ + bias.
+  void multiply(const ExecContext& context,
+                ConstTensor x,
+                ConstTensor weight,
+                ConstTensor bias,
+                Tensor y) const;
+  /// dx = dy · weight, and the weight's gradient.
+  void backward_multiply(const ExecContext& context,
+                         ConstTensor dy,
+                         ConstTensor x,
+                         ConstTensor weight,
+                         Tensor dx,
+                         const GradTarget& gradients) const;
+  /// x as adapters read it.
+  [[nodiscard]] ConstTensor read_by_adapters(const LayerContext& context,
+                                             int slot,
+                                             ConstTensor x) const;
+  /// The directions' product, of which rows have magnitudes.
+  Tensor make_directions(const LayerContext& context,
+                         int slot,
+                         ConstTensor read,
+                         ConstTensor weight) const;
   void backward_weight(const ExecContext& context,
                        ConstTensor dy,
                        ConstTensor x,
@@ -68,9 +98,13 @@ class Linear {
 
   std::optional<Fp8Linear> fp8_;
   std::optional<LowRank> low_rank_;
-  ParamRef weight_;    // first of num_parts_ neighbours
-  ParamRef bias_;      // likewise; index < 0 without biases
-  BufferRef decoded_;  // scratch [outputs, inputs]; index < 0 where nothing is coded
+  std::optional<RowMagnitudes> magnitudes_;
+  InputDropout dropout_;
+  BufferRef dropped_;    // scratch [N, inputs]: what adapters read
+  BufferRef d_dropped_;  // scratch [N, inputs]
+  ParamRef weight_;      // first of num_parts_ neighbours
+  ParamRef bias_;        // likewise; index < 0 without biases
+  BufferRef decoded_;    // scratch [outputs, inputs]; index < 0 where nothing is coded
   int num_parts_ = 0;
   bool sums_ = false;  // over the ranks: the weight is cut by columns
   bool adds_bias_ = true;

@@ -59,6 +59,15 @@ std::optional<LowRank> LowRank::declare(const LayerShape& shape,
   layer.wide_ = blueprint.add_buffer(scratch("low_rank/wide", widest));
   layer.d_narrow_ = shape.add_backward_buffer(blueprint, scratch("low_rank/d_narrow", layer.rank_));
   layer.d_input_ = shape.add_backward_buffer(blueprint, scratch("low_rank/d_input", inputs));
+  if (shape.adapters.magnitudes) {
+    const auto of_rows = [&](const char* name) {
+      return blueprint.add_buffer({name, {widest, layer.rank_}, DType::kF32, Lifetime::kScratch});
+    };
+    layer.products_ = of_rows("low_rank/products");
+    layer.of_gram_ = of_rows("low_rank/of_gram");
+    layer.gram_ = blueprint.add_buffer(
+        {"low_rank/gram", {layer.rank_, layer.rank_}, shape.compute, Lifetime::kScratch});
+  }
   return layer;
 }
 
@@ -82,6 +91,25 @@ void LowRank::forward(const ExecContext& context, ConstTensor x_NI, Tensor y_NO)
     BlockCopy to_columns = columns(tokens, part.first, part.width, outputs_);
     std::swap(to_columns.from, to_columns.to);
     context.ops.copy_blocks(to_columns, wide, y_NO, Write::kAdd, context.compute);
+  }
+}
+
+void LowRank::add_squares(const ExecContext& context,
+                          ConstTensor weight_OI,
+                          Tensor squares_O) const {
+  const Tensor gram = context.buffer(gram_);
+  for (const Part& part : parts_) {
+    const std::int64_t end = part.first + part.width;
+    const ConstTensor a = context.param(part.a);
+    const ConstTensor b = b_of(context, part);
+    const Tensor products = first_rows(context.buffer(products_), part.width, rank_);
+    const Tensor of_gram = first_rows(context.buffer(of_gram_), part.width, rank_);
+    context.ops.linear_forward(weight_OI.rows(part.first, end), a, {}, products, context.compute);
+    context.ops.add_scaled(products, 2.0F * scale_, products, Write::kOverwrite, context.compute);
+    context.ops.linear_forward(a, a, {}, gram, context.compute);
+    context.ops.linear_forward(b, gram, {}, of_gram, context.compute);
+    context.ops.add_scaled(of_gram, scale_ * scale_, products, Write::kAdd, context.compute);
+    context.ops.add_row_products(b, products, squares_O.flat(part.first, end), context.compute);
   }
 }
 

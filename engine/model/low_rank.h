@@ -7,6 +7,7 @@
 //
 // for each adapter of the stacked parts of its weight (q‖k‖v), some of which may have none. The
 // product with A, r numbers a token, is computed again in backward. s is always taken into those r.
+// The x of adapters may be another than the layer's: with elements dropped.
 #pragma once
 
 #include <cstdint>
@@ -31,6 +32,10 @@ class LowRank {
 
   /// Adds to y_NO.
   void forward(const ExecContext& context, ConstTensor x_NI, Tensor y_NO) const;
+  /// Adds to squares_O (f32), which are those of the rows of the layer's weight_OI, what makes them
+  /// those of W + s · B · A: 2 s B ∘ (W Aᵀ) + s² B ∘ (B A Aᵀ), summed over r. Where ranks have
+  /// columns of W, what each adds is its part. Only with magnitudes.
+  void add_squares(const ExecContext& context, ConstTensor weight_OI, Tensor squares_O) const;
   /// Adds to dx_NI, and computes the adapters' gradients.
   void backward(const ExecContext& context,
                 ConstTensor dy_NO,
@@ -59,6 +64,10 @@ class LowRank {
   BufferRef wide_;            // scratch [N, the widest part]
   BufferRef d_narrow_;        // scratch [N, r]
   BufferRef d_input_;         // scratch [N, I]
+  // With magnitudes: scratch f32 [the widest part, r] twice, and [r, r].
+  BufferRef products_;
+  BufferRef of_gram_;
+  BufferRef gram_;
 };
 
 }  // namespace dstrain

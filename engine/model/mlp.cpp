@@ -47,25 +47,25 @@ Mlp Mlp::declare(const LayerShape& shape, const std::string& name, Blueprint& bl
 void Mlp::forward(const LayerContext& context, int slot, ConstTensor x_NC, Tensor y_NC) const {
   for_each_tile(x_NC.dim(0), [&](const Range& tokens) {
     expand_tile(context, slot, x_NC.rows(tokens.begin, tokens.end));
-    down_.forward(context, context.buffer(hidden_, slot).rows(0, tokens.size()),
+    down_.forward(context, slot, context.buffer(hidden_, slot).rows(0, tokens.size()),
                   y_NC.rows(tokens.begin, tokens.end));
   });
 }
 
 void Mlp::expand(const LayerContext& context, int slot, ConstTensor x_NC) const {
-  if (!in_tiles_) {
-    expand_tile(context, slot, x_NC);
-  }
+  if (in_tiles_) return;
+  expand_tile(context, slot, x_NC);
+  down_.renew(context, slot, context.buffer(hidden_, slot).rows(0, x_NC.dim(0)));
 }
 
 void Mlp::expand_tile(const LayerContext& context, int slot, ConstTensor x_NC) const {
   const std::int64_t tokens = x_NC.dim(0);
   const Tensor pre = context.buffer(pre_, slot).rows(0, tokens);
   if (gated_) {
-    up_.forward(context, x_NC, pre);
+    up_.forward(context, slot, x_NC, pre);
     activate_tile(context, slot, tokens);
   } else {
-    up_.forward_activated(context, activation_, x_NC, pre,
+    up_.forward_activated(context, slot, activation_, x_NC, pre,
                           context.buffer(hidden_, slot).rows(0, tokens));
   }
 }
@@ -104,13 +104,13 @@ void Mlp::backward(const LayerContext& context,
     }
     if (gated_) {
       const Tensor d_hidden = context.buffer(d_hidden_).rows(0, tokens.size());
-      down_.backward(context, dy, hidden, d_hidden, of_tile);
+      down_.backward(context, slot, dy, hidden, d_hidden, of_tile);
       context.ops.gated_activation_backward({activation_, limit_}, pre, d_hidden, d_pre,
                                             context.compute);
     } else {
-      down_.backward_activated(context, activation_, dy, hidden, pre, d_pre, of_tile);
+      down_.backward_activated(context, slot, activation_, dy, hidden, pre, d_pre, of_tile);
     }
-    up_.backward(context, d_pre, x, dx_NC.rows(tokens.begin, tokens.end), of_tile);
+    up_.backward(context, slot, d_pre, x, dx_NC.rows(tokens.begin, tokens.end), of_tile);
     of_tile.write = Write::kAdd;
   });
 }

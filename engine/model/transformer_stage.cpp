@@ -55,7 +55,7 @@ TransformerStage TransformerStage::declare(const LayerShape& of_all,
       stage.query_positions_ = shape.context.heads == 1 ? BufferRef{} : shape.query_positions;
     }
   }
-  if (shape.dropout.any() && !shape.extends_cache()) {
+  if (shape.draws()) {
     shape.first_sample = blueprint.add_buffer({"first_sample", {2}, DType::kI32, Lifetime::kSaved});
     stage.first_sample_ = shape.first_sample;
   }
@@ -75,8 +75,9 @@ TransformerStage TransformerStage::declare(const LayerShape& of_all,
     block_shape.input_on_host = recompute.keeps_input_on_host(layer) && !shape.extends_cache();
     block_shape.layer = shape.model.layers.at(static_cast<std::size_t>(layer));
     block_shape.tensors = block_tensors(shape.model, block_shape.layer, name + ".");
-    for (TensorDecl& adapter : adapter_tensors(shape.adapters.modules, shape.adapters.rank,
-                                               block_shape.tensors, name + ".")) {
+    for (TensorDecl& adapter :
+         adapter_tensors(shape.adapters.modules, shape.adapters.rank, shape.adapters.magnitudes,
+                         block_shape.tensors, name + ".")) {
       block_shape.tensors.push_back(std::move(adapter));
     }
     Units& units = stage.block_units_.emplace_back(

@@ -181,9 +181,11 @@ class StepTraffic {
     enter();
     sum_norms(block);
     attend(block.attend);
+    sum_lengths(block.attention_lengths);
     if (!block.parallel) sum();
     if (!block.own_tokens) enter();
     route(block.experts.forward);
+    sum_lengths(block.feed_forward_lengths);
     if (!block.own_tokens) sum();
   }
   void cross_block_backward(const BlockTraffic& block) {
@@ -192,10 +194,12 @@ class StepTraffic {
       enter();
       sum_norms(block);
       attend(block.attend);
+      sum_lengths(block.attention_lengths);
       if (!block.parallel) sum();
       if (!block.own_tokens) enter();
       // Where results are normed, that of the feed-forward is computed again, too.
       route(block.norms_results ? block.experts.forward : block.experts.expand);
+      if (block.norms_results) sum_lengths(block.feed_forward_lengths);
       if (block.norms_results && !block.own_tokens) sum();
     }
     for (const bool is_attention : {false, true}) {
@@ -232,6 +236,10 @@ class StepTraffic {
     if (block.sums_norms) {
       add(GroupId::kTensor, Op::kAllReduce, needs_.tokens * 2, DType::kF32, Purpose::kActivation);
     }
+  }
+  void sum_lengths(std::int64_t rows) {
+    add(GroupId::kTensor, Op::kAllReduce, rows, DType::kF32, Purpose::kActivation,
+        rows > 0 ? 1 : 0);
   }
   /// Logits are made in chunks of tokens; each rank's columns of them add to the losses.
   void cross_head_backward() {

@@ -74,9 +74,13 @@ struct BlockTraffic {
   bool gathers_input = false;   ///< in backward, of which each rank keeps a part
   bool computes_again = false;  ///< all of it, in backward
   bool sums_norms = false;      ///< of queries and keys, whose heads are normalised together
-  bool parallel = false;        ///< its halves stand side by side, and their sum leaves both
-  bool norms_results = false;   ///< of its halves, so that backward needs both again
-  bool own_tokens = false;      ///< tensor-parallel ranks each have all of its feed-forward
+  /// Rows of weights of which each rank has columns, and whose lengths are summed for their
+  /// magnitudes.
+  std::int64_t attention_lengths = 0;
+  std::int64_t feed_forward_lengths = 0;
+  bool parallel = false;       ///< its halves stand side by side, and their sum leaves both
+  bool norms_results = false;  ///< of its halves, so that backward needs both again
+  bool own_tokens = false;     ///< tensor-parallel ranks each have all of its feed-forward
   std::vector<ContextTransfer> attend{};  ///< around and within the softmax
   std::vector<ContextTransfer> attend_backward{};
   ExpertTraffic experts{};

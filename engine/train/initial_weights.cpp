@@ -1,8 +1,11 @@
 #include "engine/train/initial_weights.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <functional>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <utility>
 
@@ -49,27 +52,53 @@ void read_parameter(const TensorSource& source, const CheckpointTensor& paramete
   copy_to(parameter.device, host.data(), parameter.data);
 }
 
-/// All of the matrices that are coded together with one, as numbers of the compute dtype.
-std::vector<float> read_together(const TensorSource& source,
-                                 const std::vector<std::string>& tensors,
-                                 DType compute) {
-  std::vector<float> values;
-  for (const std::string& tensor : tensors) {
-    const auto entries = source.entries();
-    const auto entry = std::find_if(entries.begin(), entries.end(), [&](const auto& other) {
-      return other.state == kParameterState && other.tensor == tensor;
-    });
-    if (entry == entries.end()) continue;  // of other blocks
-    const Range all{0, entry->shape.numel()};
-    std::vector<std::byte> rounded(static_cast<std::size_t>(all.size() * size_of(compute)));
-    source.read(kParameterState, piece_of({tensor, entry->shape}, all),
-                {rounded.data(), compute, Shape{all.size()}});
-    const std::size_t first = values.size();
-    values.resize(first + static_cast<std::size_t>(all.size()));
-    convert_elements(rounded.data(), compute, reinterpret_cast<std::byte*>(values.data() + first),
-                     DType::kF32, all.size());
-  }
+/// Where a source has a parameter; nullptr: it has none.
+const TensorSource::Entry* find_parameter(const TensorSource& source, const std::string& tensor) {
+  const auto entries = source.entries();
+  const auto found = std::find_if(entries.begin(), entries.end(), [&](const auto& entry) {
+    return entry.state == kParameterState && entry.tensor == tensor;
+  });
+  return found == entries.end() ? nullptr : &*found;
+}
+
+/// Rows of a matrix, rounded to the compute dtype.
+std::vector<float> read_rows(const TensorSource& source,
+                             const TensorSource::Entry& matrix,
+                             const Range& rows,
+                             DType compute) {
+  const std::int64_t columns = matrix.shape[1];
+  const Range all{rows.begin * columns, rows.end * columns};
+  std::vector<std::byte> rounded(static_cast<std::size_t>(all.size() * size_of(compute)));
+  source.read(kParameterState, piece_of({matrix.tensor, matrix.shape}, all),
+              {rounded.data(), compute, Shape{all.size()}});
+  std::vector<float> values(static_cast<std::size_t>(all.size()));
+  convert_elements(rounded.data(), compute, reinterpret_cast<std::byte*>(values.data()),
+                   DType::kF32, all.size());
   return values;
+}
+
+/// Matrices that are coded together, all of their rows.
+struct Stack {
+  std::vector<float> values;
+  std::int64_t first_row = 0;  ///< of the one that was asked for
+};
+
+/// Those that are coded together with a matrix, rounded to the compute dtype.
+Stack read_stack(const TensorSource& source,
+                 const RunPlan& plan,
+                 const std::string& weight,
+                 DType compute) {
+  Stack stack;
+  std::int64_t rows = 0;
+  for (const std::string& tensor : coded_with(plan.shape.coded, weight)) {
+    if (tensor == weight) stack.first_row = rows;
+    const TensorSource::Entry* const entry = find_parameter(source, tensor);
+    if (entry == nullptr) continue;  // of other blocks
+    const std::vector<float> values = read_rows(source, *entry, {0, entry->shape[0]}, compute);
+    stack.values.insert(stack.values.end(), values.begin(), values.end());
+    rows += entry->shape[0];
+  }
+  return stack;
 }
 
 /// Reads matrices that lie in a code and codes them. Codes are of whole matrices, as their authors
@@ -89,8 +118,7 @@ void read_coded(const TensorSource& source, Engine& engine) {
       const Tensor held =
           engine.arena().master(unit).flat(mine.begin - owned.begin, mine.end - owned.begin);
       std::vector<std::byte> coded(static_cast<std::size_t>(param.code->bytes()));
-      const std::vector<std::string> together = coded_with(plan.shape.coded, param.name);
-      encode_nf4(*param.code, read_together(source, together, held.dtype()), coded,
+      encode_nf4(*param.code, read_stack(source, plan, param.name, held.dtype()).values, coded,
                  engine.threads());
       Device& device = engine.context().site(RegionKind::kMaster, unit).device;
       copy_to(device.kind() == DeviceKind::kCpu ? nullptr : &device,
@@ -99,9 +127,62 @@ void read_coded(const TensorSource& source, Engine& engine) {
   }
 }
 
+/// Rows of a matrix as the run computes with them: rounded, or coded and decoded.
+std::vector<float> rows_as_computed(const TensorSource& source,
+                                    const Engine& engine,
+                                    const std::string& weight,
+                                    const Range& rows) {
+  const RunPlan& plan = engine.plan();
+  const TensorSource::Entry* const matrix = find_parameter(source, weight);
+  check(matrix != nullptr, "no {} to have rows of", weight);
+  if (coded_with(plan.shape.coded, weight).empty()) {
+    return read_rows(source, *matrix, rows, plan.shape.compute);
+  }
+  const Stack stack = read_stack(source, plan, weight, plan.shape.compute);
+  const std::int64_t columns = matrix->shape[1];
+  const Nf4Code code{.rows = rows.size(),
+                     .columns = columns,
+                     .first_row = stack.first_row + rows.begin,
+                     .all_rows = std::ssize(stack.values) / columns,
+                     .all_columns = columns};
+  std::vector<std::byte> coded(static_cast<std::size_t>(code.bytes()));
+  encode_nf4(code, stack.values, coded, engine.threads());
+  return decoded_nf4(code, coded);
+}
+
+/// Sets the magnitudes of rows to the lengths of the rows that adapters stand beside.
+void measure_rows(const TensorSource& source, Engine& engine) {
+  for (const CheckpointTensor& magnitude : parameter_tensors(engine)) {
+    const std::string& name = magnitude.piece.tensor;
+    if (!name.ends_with(kAdapterMagnitude)) continue;
+    const std::string weight = name.substr(0, name.size() - kAdapterMagnitude.size()) + ".weight";
+    const std::int64_t first = magnitude.piece.box_start[0];
+    const Range rows{first + magnitude.piece.flat.begin, first + magnitude.piece.flat.end};
+    if (rows.size() == 0) continue;
+    const std::vector<float> values = rows_as_computed(source, engine, weight, rows);
+    const std::int64_t columns = std::ssize(values) / rows.size();
+    std::vector<float> lengths;
+    for (auto row = values.begin(); row != values.end(); row += columns) {
+      const double squares = std::inner_product(
+          row, row + columns, row, 0.0, std::plus<>(),
+          [](float x, float y) { return static_cast<double>(x) * static_cast<double>(y); });
+      lengths.push_back(static_cast<float>(std::sqrt(squares)));
+    }
+    const Tensor to = magnitude.data;
+    std::vector<std::byte> rounded(static_cast<std::size_t>(to.bytes()));
+    convert_elements(reinterpret_cast<const std::byte*>(lengths.data()), DType::kF32,
+                     rounded.data(), to.dtype(), to.numel());
+    copy_to(magnitude.device, rounded.data(), to);
+  }
+}
+
+/// What becomes of adapters: they begin anew, or are read later.
+enum class Adapters : std::uint8_t { kBegin, kReadLater };
+
 /// Draws what the weights do not hold, and reads the rest. Returns what of them was left out.
 std::string read_weights(const ModelSpec& model,
                          const std::filesystem::path& path,
+                         Adapters adapters,
                          Engine& engine) {
   ModelSpec held = model;
   held.scores = held.scores && holds_scores(path);
@@ -116,6 +197,7 @@ std::string read_weights(const ModelSpec& model,
     read_parameter(*source, parameter);
   }
   read_coded(*source, engine);
+  if (adapters == Adapters::kBegin) measure_rows(*source, engine);
   return source->left_out();
 }
 
@@ -132,7 +214,7 @@ void start_from_weights(const Config& config, Engine& engine) {
           "(dstrain convert-checkpoint --from {} --to FOLDER --format huggingface), and name that",
           config.initial_weights, config.initial_weights));
     }
-    left_out = read_weights(config.model, config.initial_weights, engine);
+    left_out = read_weights(config.model, config.initial_weights, Adapters::kBegin, engine);
   } catch (const ConfigError& error) {
     mine = {kWrongConfig, error.what()};
   } catch (const CheckpointError& error) {
@@ -159,7 +241,7 @@ void read_base(const Config& config,
                Engine& engine) {
   const std::filesystem::path path =
       find_base(base, checkpoint, config.initial_weights, "model.initial_weights");
-  static_cast<void>(read_weights(config.model, path, engine));
+  static_cast<void>(read_weights(config.model, path, Adapters::kReadLater, engine));
 }
 
 }  // namespace dstrain

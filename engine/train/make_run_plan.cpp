@@ -64,6 +64,8 @@ AdapterShape adapters_of(const Config& config) {
   const AdapterConfig& adapters = config.adapters;
   AdapterShape shape{.rank = adapters.rank, .scale = static_cast<float>(adapters.scale())};
   if (!adapters.enabled()) return shape;
+  shape.magnitudes = adapters.magnitudes;
+  shape.dropout = static_cast<float>(adapters.dropout);
   shape.modules = modules_named(linear_modules(config.model), adapters.target_modules);
   shape.whole.patterns = tensors_of_modules(config.model, adapters.modules_to_save);
   return shape;
@@ -364,6 +366,7 @@ RunPlan make_run_plan(const Config& config,
       .fp8 = config.fp8.enabled,
       .documents = config.data.document_attention,
       .dropout = config.dropout,
+      .noise_alpha = static_cast<float>(config.training.noise_alpha),
       .seed = config.training.seed,
       .frozen = config.training.freeze,
       .adapters = adapters_of(config),

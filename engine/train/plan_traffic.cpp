@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "engine/config/arch/adapters.h"
 #include "engine/train/rank_report.h"
 #include "engine/train/routing_report.h"
 #include "engine/train/run_plan.h"
@@ -9,10 +10,25 @@
 namespace dstrain {
 namespace {
 
-ChunkTraffic traffic_of(const ChunkPlan& chunk,
-                        const Architecture& model,
-                        const RecomputeConfig& recompute,
-                        bool own_tokens) {
+/// The rows that have magnitudes, and of which each rank has columns, in the weights of a block
+/// whose names begin so.
+std::int64_t summed_lengths(const LayerShape& shape, const LayerSpec& layer, const char* part) {
+  if (!shape.adapters.magnitudes) return 0;
+  const std::vector<TensorDecl> block = block_tensors(shape.model, layer, "");
+  std::int64_t rows = 0;
+  for (const TensorDecl& adapter :
+       adapter_tensors(shape.adapters.modules, shape.adapters.rank, true, block, "")) {
+    // Where ranks have rows of a weight, they have those of its magnitudes.
+    const bool is_whole = adapter.name.ends_with(kAdapterMagnitude) && adapter.cut == Cut::kWhole &&
+                          adapter.gradient_of_copy == GradientOfCopy::kOfMyShare;
+    rows += is_whole && adapter.name.starts_with(part) ? adapter.shape.numel() : 0;
+  }
+  return rows;
+}
+
+ChunkTraffic traffic_of(const ChunkPlan& chunk, const Architecture& model, const RunPlan& plan) {
+  const RecomputeConfig& recompute = plan.recompute;
+  const bool own_tokens = plan.shape.experts.own_tokens;
   const StageExtent& extent = chunk.stage.extent();
   ChunkTraffic traffic{.is_first = extent.is_first(),
                        .is_last = extent.is_last(),
@@ -25,13 +41,16 @@ ChunkTraffic traffic_of(const ChunkPlan& chunk,
                                                : chunk.backward_walk};
   for (std::int64_t block = extent.first_block; block < extent.end_block; ++block) {
     const LayerSpec& layer = model.layers.at(static_cast<std::size_t>(block));
+    const bool has_own_tokens = own_tokens && chunk.stage.experts(block) != nullptr;
     traffic.blocks.push_back(
         {.gathers_input = recompute.partitions_input_of(block),
          .computes_again = recompute.of_block(block) == RecomputeGranularity::kFull,
          .sums_norms = layer.attention.query_key_norm == QueryKeyNorm::kFullWidth,
+         .attention_lengths = summed_lengths(plan.shape, layer, "attention."),
+         .feed_forward_lengths = has_own_tokens ? 0 : summed_lengths(plan.shape, layer, "mlp."),
          .parallel = layer.parallel_branches,
          .norms_results = layer.norm_placement != NormPlacement::kBeforeBranch,
-         .own_tokens = own_tokens && chunk.stage.experts(block) != nullptr,
+         .own_tokens = has_own_tokens,
          .attend = chunk.stage.attention(block).context_traffic(Pass::kForward),
          .attend_backward = chunk.stage.attention(block).context_traffic(Pass::kBackward),
          .experts = chunk.stage.experts(block) == nullptr ? ExpertTraffic{}
@@ -67,7 +86,7 @@ TrafficPlan plan_traffic(const RunPlan& plan, GradientTravel travel) {
   const Architecture model(plan.model);
   std::vector<ChunkTraffic> chunks;
   for (const ChunkPlan& chunk : plan.chunks) {
-    chunks.push_back(traffic_of(chunk, model, plan.recompute, plan.shape.experts.own_tokens));
+    chunks.push_back(traffic_of(chunk, model, plan));
   }
   return TrafficPlan(
       {.groups = plan.groups,

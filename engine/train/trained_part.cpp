@@ -16,8 +16,8 @@ std::int64_t trained_parameters(const LayerShape& shape) {
   }
   for (std::size_t i = 0; i < shape.model.layers.size(); ++i) {
     const std::vector<TensorDecl> block = block_tensors(shape.model, shape.model.layers[i], "");
-    for (const TensorDecl& adapter :
-         adapter_tensors(shape.adapters.modules, shape.adapters.rank, block, "")) {
+    for (const TensorDecl& adapter : adapter_tensors(shape.adapters.modules, shape.adapters.rank,
+                                                     shape.adapters.magnitudes, block, "")) {
       trained += adapter.shape.numel();
     }
   }
@@ -39,8 +39,8 @@ double left_out_flops_per_token(const LayerShape& shape) {
                                                        : 1.0;
       flops += 2.0 * share * static_cast<double>(tensor.shape.numel());
     }
-    for (const TensorDecl& adapter :
-         adapter_tensors(shape.adapters.modules, shape.adapters.rank, tensors, name)) {
+    for (const TensorDecl& adapter : adapter_tensors(shape.adapters.modules, shape.adapters.rank,
+                                                     shape.adapters.magnitudes, tensors, name)) {
       flops -= 6.0 * static_cast<double>(adapter.shape.numel());
     }
   }

@@ -21,7 +21,8 @@ void CpuOps::divide_columns(Tensor x_NV, ConstTensor squares_V, Stream& stream) 
                    [](float of_row) { return inverse_length(of_row); });
     with_loops(loops_, x_NV.dtype(), [&]<typename T>(const TypedLoops<T>& loops) {
       parallel_for(threads_, tokens, [&](std::int64_t n, int /*worker*/) {
-        loops.multiply(pointer<T>(x_NV) + n * columns, factors, columns);
+        T* const row = pointer<T>(x_NV) + n * columns;
+        loops.scale_columns(row, factors, nullptr, row, false, columns);
       });
     });
   });

@@ -67,6 +67,16 @@ DSTRAIN_HD void dropout_words(
   philox_rounds(dropout.key, words);
 }
 
+/// Noise of a word, uniform within ±magnitude (NEFTune, Jain et al. 2023).
+DSTRAIN_HD float noise_of(std::uint32_t word, float magnitude) {
+  constexpr float kUnit = 1.0F / 2147483648.0F;  // 2⁻³¹
+  return static_cast<float>(static_cast<std::int32_t>(word)) * kUnit * magnitude;
+}
+/// Whether elements of the batch are drawn at all (sample_dropout).
+DSTRAIN_HD bool is_drawn(const std::int32_t* first_sample) {
+  return first_sample[1] >= 0;
+}
+
 /// One element's factor, 0 or dropout.factor, for references and for code that is not hot.
 DSTRAIN_HD float dropout_factor(const SampleDropout& dropout,
                                 std::uint32_t plane,

@@ -90,6 +90,7 @@ Config tiny_config(const TinyOptions& options, int world_size) {
   config.training.freeze = options.freeze;
   config.rates = options.rates;
   config.adapters = options.adapters;
+  config.training.noise_alpha = options.noise_alpha;
   if (options.weighs_targets) config.preferences.loss = PreferenceLoss::kOrpo;  // so it is planned
   config.training.cuda_graphs = options.cuda_graphs;
   config.training.block_order = options.block_order;

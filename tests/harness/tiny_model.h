@@ -65,6 +65,7 @@ struct TinyOptions {
   TensorPatterns freeze{};
   TensorRates rates{};
   AdapterConfig adapters{};
+  double noise_alpha = 0.0;
   bool weighs_targets = false;  ///< SequenceObjective is minimised
   bool cuda_graphs = false;
   BlockOrder block_order = BlockOrder::kHorizontal;

@@ -235,6 +235,77 @@ TEST_CASE("chunks of samples lose what they lose among the whole samples' rows",
       });
 }
 
+TEST_CASE("parts of rows lose what they lose among the whole rows", "[ops][dropout]") {
+  constexpr std::int64_t kTokens = 20;
+  constexpr std::int64_t kWidth = 60;
+  constexpr std::int64_t kFirst = 23;
+  const Values x = rounded_to(DType::kF32, random_values(kTokens * kWidth, 5));
+  const auto part_of = [&](const Values& whole) {
+    Values part;
+    for (std::int64_t i = 0; i < kTokens * kWidth; ++i) {
+      if (i % kWidth >= kFirst) part.push_back(whole[static_cast<std::size_t>(i)]);
+    }
+    return part;
+  };
+  const Values expected = part_of(dropped_rows({kTokens, 0, kTokens, kWidth}, 0.5F, x));
+  conforms(
+      {{"y", rounded_to(DType::kF32, expected), 0.0, 0.0}}, [&](Lab& lab) -> std::vector<Values> {
+        const Tensor y = lab.put(part_of(x), DType::kF32, {kTokens, kWidth - kFirst});
+        const Tensor first = put_first_sample(lab, first_sample_words(kFirstSample));
+        lab.ops().dropout({.dropout = {.probability = 0.5F, .key = kKey, .first_sample = first},
+                           .sequence = kTokens,
+                           .first_column = kFirst},
+                          y, y, lab.stream());
+        return {lab.get(y)};
+      });
+}
+
+TEST_CASE("noise is uniform, and that of each element's own word", "[ops][dropout]") {
+  constexpr double kMagnitude = 0.25;
+  const Rows c{33, 17, 80, 24, 7};
+  for (const DType dtype : kComputeDtypes) {
+    CAPTURE(name_of(dtype));
+    const Values x = rounded_to(dtype, random_values(c.rows * c.width, 4));
+    Values expected = x;
+    double sum = 0.0;
+    double squares = 0.0;
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      const std::int64_t row = c.first_row + static_cast<std::int64_t>(i) / c.width;
+      const auto along = static_cast<std::uint32_t>(c.first_position + row % c.sequence);
+      const auto sample = static_cast<std::uint64_t>(kFirstSample + row / c.sequence);
+      const auto words =
+          philox(kKey,
+                 (along / 16 * 4 + along % 8 / 2) |
+                     static_cast<std::uint64_t>(static_cast<std::int64_t>(i) % c.width) << 32,
+                 (sample & 0xffffffffU) | ((sample >> 32) << 16 & 0xffffffffU) << 32);
+      const std::uint32_t word = words[(along / 8 % 2) * 2 + along % 2];
+      const double noise = static_cast<std::int32_t>(word) * 0x1p-31 * kMagnitude;
+      expected[i] += noise;
+      sum += noise;
+      squares += noise * noise;
+    }
+    const auto count = static_cast<double>(x.size());
+    CHECK(std::abs(sum) < 4.0 * kMagnitude * std::sqrt(count / 3.0));
+    CHECK(squares / count == Approx(kMagnitude * kMagnitude / 3.0).epsilon(0.05));
+    for (const bool is_training : {true, false}) {
+      conforms(
+          {{"x", is_training ? expected : x, relative_error_of(dtype), 1e-7}},
+          [&](Lab& lab) -> std::vector<Values> {
+            const Tensor y = lab.put(x, dtype, {c.rows, c.width});
+            const auto words = is_training ? first_sample_words(kFirstSample) : kNothingDropped;
+            lab.ops().add_noise(
+                {.place = {.dropout = {.key = kKey, .first_sample = put_first_sample(lab, words)},
+                           .sequence = c.sequence,
+                           .first_row = c.first_row,
+                           .first_position = c.first_position},
+                 .magnitude = static_cast<float>(kMagnitude)},
+                y, lab.stream());
+            return {lab.get(y)};
+          });
+    }
+  }
+}
+
 TEST_CASE("a batch that nothing is dropped of stays as it is", "[ops][dropout]") {
   const Values x = random_values(20 * 24, 4);
   conforms({{"y", rounded_to(DType::kF32, x), 0.0, 0.0}}, [&](Lab& lab) -> std::vector<Values> {

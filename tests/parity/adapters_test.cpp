@@ -386,7 +386,7 @@ TEST_CASE("a folder of PEFT's that cannot be merged is refused", "[parity][adapt
   };
   const json plain = {{"peft_type", "LORA"}, {"r", 4}, {"lora_alpha", 8}};
   CHECK_THAT(reason(merged(plain, {{"peft_type", "IA3"}})), Contains("adapters are read of type"));
-  CHECK_THAT(reason(merged(plain, {{"use_dora", true}})), Contains("use_dora true"));
+  CHECK_THAT(reason(merged(plain, {{"lora_bias", true}})), Contains("lora_bias true"));
   CHECK_THAT(reason(merged(plain, {{"r", nullptr}})), Contains("no rank"));
   CHECK_THAT(reason(json::array()), Contains("is no JSON object"));
   CHECK_THAT(reason(plain), Contains(kAdapterFile));  // which is not there

@@ -14,7 +14,7 @@
 #include "engine/config/config_error.h"
 #include "engine/model/encode_nf4.h"
 #include "kernels/backend.h"
-#include "tests/harness/resumable_run.h"
+#include "tests/parity/adapted_runs.h"
 
 namespace dstrain::test {
 namespace {
@@ -103,100 +103,26 @@ TEST_CASE("parts of a matrix decode to the numbers of the whole", "[parity][quan
   }
 }
 
-class QuantizedRuns {
- public:
-  QuantizedRuns() {
-    train("one", 1, 1, wide());
-    convert_checkpoint({.from = folder_.path() / "one",
-                        .to = folder_.path() / "base",
-                        .format = TargetFormat::kHuggingFace},
-                       {});
-  }
-  [[nodiscard]] json adapters(bool in_4_bits) const {
-    json changes = wide();
-    changes["model"]["initial_weights"] = (folder_.path() / "base").string();
-    changes["peft"] = {{"r", 4}, {"target_modules", "all-linear"}};
-    changes["quantization_config"] = {{"load_in_4bit", in_4_bits}};
-    return changes;
-  }
-  [[nodiscard]] std::string path(const std::string& output) const {
-    return (folder_.path() / output).string();
-  }
-  std::vector<json> train(const std::string& output,
-                          int steps,
-                          int ranks,
-                          const json& changes) const {
-    run(config_of(folder_, output, steps, ranks, changes), ranks);
-    return metrics_of(folder_, output);
-  }
-
- private:
-  static json wide() {
-    return {
-        {"model", {{"hidden_size", 128}, {"intermediate_size", 256}, {"num_attention_heads", 8}}}};
-  }
-  RunFolder folder_;
-};
+json in_4_bits(const AdaptedRuns& runs, bool coded) {
+  return merged(runs.adapters(), {{"quantization_config", {{"load_in_4bit", coded}}}});
+}
 
 TEST_CASE("adapters beside weights in 4 bits follow one rank in every layout",
           "[parity][quantization]") {
-  const QuantizedRuns runs;
-  const std::vector<json> alone = runs.train("alone", 4, 1, runs.adapters(true));
-  const std::vector<json> plain = runs.train("plain", 4, 1, runs.adapters(false));
+  const AdaptedRuns runs;
+  const std::vector<json> alone = runs.train("coded", 4, 1, in_4_bits(runs, true));
+  const std::vector<json> plain = runs.train("plain", 4, 1, in_4_bits(runs, false));
   CHECK(alone.front().at("loss") != plain.front().at("loss"));
   CHECK(alone.front().at("loss").get<double>() ==
         Approx(plain.front().at("loss").get<double>()).epsilon(0.02));
-  const struct {
-    const char* name;
-    int ranks;
-    json changes;
-  } layouts[] = {
-      {"dp2", 2, {}},
-      {"zero2", 2, {{"zero_optimization", {{"stage", 2}}}}},
-      {"zero3", 2, {{"zero_optimization", {{"stage", 3}}}}},
-      {"tp2", 2, {{"tensor_parallel", {{"size", 2}}}}},
-      {"pp2", 2, {{"pipeline", {{"stages", 2}}}}},
-      {"cp2", 2, {{"context_parallel", {{"size", 2}}}, {"data", {{"sequence_length", 20}}}}},
-      {"recomputed", 1, {{"activation_checkpointing", {{"granularity", "full"}}}}},
-      {"tp2-pp2-zero3",
-       8,
-       {{"tensor_parallel", {{"size", 2}, {"sequence_parallel", true}}},
-        {"pipeline", {{"stages", 2}}},
-        {"data", {{"sequence_length", 20}}},
-        {"zero_optimization", {{"stage", 3}}}}}};
-  json longer = runs.adapters(true);
-  longer["data"]["sequence_length"] = 20;
-  const std::vector<json> alone_of_20 = runs.train("alone20", 4, 1, longer);
-  for (const auto& layout : layouts) {
-    INFO(layout.name);
-    json changes = runs.adapters(true);
-    if (!layout.changes.is_null()) changes.merge_patch(layout.changes);
-    const std::vector<json> lines = runs.train(layout.name, 4, layout.ranks, changes);
-    const std::vector<json>& single =
-        changes.contains("data") && changes["data"].contains("sequence_length") ? alone_of_20
-                                                                                : alone;
-    REQUIRE(lines.size() == single.size());
-    for (std::size_t i = 0; i < lines.size(); ++i) {
-      CHECK(lines[i].at("loss").get<double>() ==
-            Approx(single[i].at("loss").get<double>()).epsilon(1e-5));
-      CHECK(lines[i].at("grad_norm").get<double>() ==
-            Approx(single[i].at("grad_norm").get<double>()).epsilon(1e-4));
-    }
-  }
+  runs.check_layouts(in_4_bits(runs, true));
 }
 
 TEST_CASE("a run beside weights in 4 bits goes on as if it had not stopped",
           "[parity][quantization]") {
-  const QuantizedRuns runs;
-  json changes = runs.adapters(true);
-  changes["bf16"] = {{"enabled", true}};
-  changes["zero_optimization"] = {{"stage", 3}};
-  const std::vector<json> straight = runs.train("straight", 8, 2, changes);
-  runs.train("stopped", 4, 2, changes);
-  CHECK(runs.train("stopped", 8, 2, changes) == straight);
-  // A run's older checkpoints are removed, and with them what such a run could not go on without.
-  changes["model"]["initial_weights"] = runs.path("one");
-  CHECK_THROWS_AS(runs.train("beside-a-run", 1, 2, changes), ConfigError);
+  const AdaptedRuns runs;
+  runs.check_resume(merged(in_4_bits(runs, true),
+                           {{"bf16", {{"enabled", true}}}, {"zero_optimization", {{"stage", 3}}}}));
 }
 
 }  // namespace

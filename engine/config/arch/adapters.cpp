@@ -112,9 +112,10 @@ std::vector<AdaptedModule> modules_named(const std::vector<AdaptedModule>& modul
 }
 
 // Where ranks have rows of W they have those of B, and each computes a part of A's gradient; where
-// they have columns of W they have those of A, and each a part of B's.
+// they have columns of W they have those of A, and each a part of B's and of the magnitudes'.
 std::vector<TensorDecl> adapter_tensors(const std::vector<AdaptedModule>& modules,
                                         std::int64_t rank,
+                                        bool magnitudes,
                                         const std::vector<TensorDecl>& block,
                                         const std::string& prefix) {
   std::vector<TensorDecl> tensors;
@@ -143,6 +144,12 @@ std::vector<TensorDecl> adapter_tensors(const std::vector<AdaptedModule>& module
       b.cut = weight->cut == Cut::kRows ? Cut::kRows : Cut::kWhole;
       b.heads = b.cut == Cut::kRows ? weight->heads : 0;
       b.gradient_of_copy = whole(Cut::kColumns);
+      if (magnitudes) {
+        TensorDecl magnitude = b;
+        magnitude.name = name + std::string(kAdapterMagnitude);
+        magnitude.shape = {weight->shape[0]};
+        tensors.push_back(std::move(magnitude));
+      }
       tensors.push_back(std::move(b));
     }
   }

@@ -10,12 +10,15 @@
 
 namespace dstrain {
 
-/// How the names of an adapter's two matrices end, behind that of the matrix beside which they are:
+/// How the names of an adapter's two matrices end, and of the magnitudes that the rows of the
+/// matrix beside which they are may have, behind that of the matrix:
 /// "blocks.3.attention.query.lora_a".
 inline constexpr std::string_view kAdapterA = ".lora_a";
 inline constexpr std::string_view kAdapterB = ".lora_b";
+inline constexpr std::string_view kAdapterMagnitude = ".lora_magnitude";
 inline bool is_adapter(std::string_view name) {
-  return name.ends_with(kAdapterA) || name.ends_with(kAdapterB);
+  return name.ends_with(kAdapterA) || name.ends_with(kAdapterB) ||
+         name.ends_with(kAdapterMagnitude);
 }
 
 /// A linear layer of Hugging Face's that every block may have, and the matrices of ours that are
@@ -50,9 +53,10 @@ std::vector<std::string> tensors_of_modules(const ModelSpec& model,
                                             const std::vector<std::string>& names);
 
 /// The adapters of a block whose tensors are `block`, all names with `prefix` in front
-/// ("blocks.3."). Of B each part has its own rows.
+/// ("blocks.3."). Of B, and of magnitudes, each part has its own rows.
 std::vector<TensorDecl> adapter_tensors(const std::vector<AdaptedModule>& modules,
                                         std::int64_t rank,
+                                        bool magnitudes,
                                         const std::vector<TensorDecl>& block,
                                         const std::string& prefix);
 

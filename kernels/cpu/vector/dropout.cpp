@@ -10,7 +10,7 @@ template <typename T>
 [[gnu::flatten]] void dropout(const DropoutBlock<T>& rows) {
   for_each_vec(rows.width, [&](std::int64_t i, auto width) {
     DropoutFactors factors;
-    factors.fill(rows.dropout, 0, rows.block, static_cast<std::uint32_t>(i));
+    factors.fill(rows.dropout, 0, rows.block, static_cast<std::uint32_t>(rows.first_column + i));
     for (int row = rows.begin; row < rows.end; ++row) {
       const std::int64_t at = (row - rows.begin) * rows.width + i;
       store(rows.y + at, load(rows.x + at, width) * factors.along[row], width);

@@ -74,6 +74,7 @@ struct DropoutBlock {
   int begin;
   int end;
   std::int64_t width;
+  std::int64_t first_column;
   const T* x;  ///< first of the rows
   T* y;        ///< may be x
 };
@@ -188,8 +189,20 @@ struct TypedLoops {
                                  float gradient_scale,
                                  float cap);
   void (*soft_cap)(T* x, float cap, std::int64_t n);
-  /// x = x · factors.
-  void (*multiply)(T* x, const float* factors, std::int64_t n);
+  /// y = or += x · factors + bias; without factors x + bias, and bias may be missing, too; y may be
+  /// x.
+  void (*scale_columns)(
+      const T* x, const float* factors, const T* bias, T* y, bool adds, std::int64_t n);
+  /// dx = dy · factors, and sums += dy · x · inverses; dx may be dy.
+  void (*scale_columns_backward)(const T* dy,
+                                 const T* x,
+                                 const float* factors,
+                                 const float* inverses,
+                                 T* dx,
+                                 float* sums,
+                                 std::int64_t n);
+  /// Σ a · b
+  float (*row_product)(const T* a, const float* b, std::int64_t n);
   /// dw loses what lies along w.
   void (*project_row)(const T* w, float inverse_length, float* dw, std::int64_t width);
   float (*dot)(const T* a, const T* b, std::int64_t n);

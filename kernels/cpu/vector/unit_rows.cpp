@@ -1,4 +1,4 @@
-// A head whose rows count with length one.
+// A head whose rows count with length one, and weights whose rows have magnitudes of their own.
 #include "kernels/cpu/vector/parts.h"
 #include "kernels/cpu/vector/vec.h"
 
@@ -6,10 +6,40 @@ namespace dstrain::DSTRAIN_ISA {
 namespace {
 
 template <typename T>
-[[gnu::flatten]] void multiply(T* x, const float* factors, std::int64_t n) {
+[[gnu::flatten]] void scale_columns(
+    const T* x, const float* factors, const T* bias, T* y, bool adds, std::int64_t n) {
   for_each_vec(n, [=](std::int64_t i, auto width) {
-    store(x + i, load(x + i, width) * load(factors + i, width), width);
+    Vec value = load(x + i, width);
+    if (factors != nullptr) value *= load(factors + i, width);
+    if (bias != nullptr) value += load(bias + i, width);
+    if (adds) value += load(y + i, width);
+    store(y + i, value, width);
   });
+}
+
+template <typename T>
+[[gnu::flatten]] void scale_columns_backward(const T* dy,
+                                             const T* x,
+                                             const float* factors,
+                                             const float* inverses,
+                                             T* dx,
+                                             float* sums,
+                                             std::int64_t n) {
+  for_each_vec(n, [=](std::int64_t i, auto width) {
+    const Vec slope = load(dy + i, width);
+    const Vec along = slope * load(x + i, width) * load(inverses + i, width);
+    store(sums + i, load(sums + i, width) + along, width);
+    store(dx + i, slope * load(factors + i, width), width);
+  });
+}
+
+template <typename T>
+[[gnu::flatten]] float row_product(const T* a, const float* b, std::int64_t n) {
+  Vec sums[2] = {};
+  for_each_vec_pair(n, [=, &sums](std::int64_t i, auto width, int chain) {
+    sums[chain] += covered(load(a + i, width) * load(b + i, width), width);
+  });
+  return sum_lanes(sums[0] + sums[1]);
 }
 
 /// The length is taken into w first: w · dw of the unit row, whose squares cannot leave f32's
@@ -31,7 +61,9 @@ template <typename T>
 
 template <typename T>
 void fill(TypedLoops<T>* loops) {
-  loops->multiply = multiply<T>;
+  loops->scale_columns = scale_columns<T>;
+  loops->scale_columns_backward = scale_columns_backward<T>;
+  loops->row_product = row_product<T>;
   loops->project_row = project_row<T>;
 }
 

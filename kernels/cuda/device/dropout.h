@@ -32,10 +32,14 @@ struct DropoutRows {
   std::int64_t sequence;
   std::int64_t first_row;
   std::int64_t first_position;
+  std::int64_t first_column;
   const T* x;
   T* y;  ///< may be x
 };
 template <typename T>
 void dropout(const Launch& to, const DropoutRows<T>& rows);
+/// y = x + noise.
+template <typename T>
+void add_noise(const Launch& to, const DropoutRows<T>& rows, float magnitude);
 
 }  // namespace dstrain::cuda

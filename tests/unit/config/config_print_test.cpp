@@ -204,6 +204,7 @@ training.tf32                    false              default
 training.attention               "own"              default
 training.matmul_algorithms       "auto"             default
 training.block_order             "horizontal"       default
+training.neftune_noise_alpha     0                  default
 training.cuda_graphs             false              default
 training.output_dir              "runs/tiny"        run.json:10:44
 training.max_consecutive_skips   5                  default

@@ -104,8 +104,9 @@ TEST_CASE("adapters that cannot be had are refused", "[config]") {
                       "k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj"));
   CHECK_THAT(error_of_tiny({"peft.target_modules=[3]"}), Contains("found 3"));
   CHECK_THAT(error_of(1, {"peft.r=16"}), Contains("peft.target_modules: missing"));
-  CHECK_THAT(error_of_tiny({all, "peft.lora_dropout=0.1"}), Contains("drop none of their inputs"));
-  CHECK_THAT(error_of_tiny({all, "peft.use_dora=true"}), Contains("have no magnitudes"));
+  CHECK_THAT(error_of_tiny({all, "peft.lora_dropout=1"}), Contains("peft.lora_dropout"));
+  CHECK_THAT(error_of(1, {all, "peft.use_dora=true"}),
+             Contains("magnitudes begin as those of the weights"));
   CHECK_THAT(error_of_tiny({all, "peft.peft_type=\"IA3\""}), Contains("write \"LORA\""));
   CHECK_THAT(error_of_tiny({all, "peft.trainable_token_indices=[5]"}),
              Contains("adapters alone are trained"));

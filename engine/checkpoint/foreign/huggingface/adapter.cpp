@@ -22,6 +22,7 @@ constexpr std::string_view kWeight = ".weight";
 constexpr std::string_view kPrefix = "base_model.model.";
 constexpr std::string_view kTheirA = ".lora_A.weight";
 constexpr std::string_view kTheirB = ".lora_B.weight";
+constexpr std::string_view kTheirMagnitude = ".lora_magnitude_vector";
 
 std::string without(std::string_view ending, std::string_view name) {
   return std::string(name.substr(0, name.size() - ending.size()));
@@ -43,8 +44,9 @@ std::string adapted_name(const ForeignTensor& layer) {
 /// The adapters of the layers of a model for which `has` says so.
 std::vector<ForeignTensor> foreign_adapters(
     const ModelSpec& model,
-    std::int64_t rank,
+    const AdapterConfig& config,
     const std::function<bool(const ForeignTensor& layer)>& has) {
+  const std::int64_t rank = config.rank;
   std::vector<ForeignTensor> tensors;
   for (const ForeignTensor& layer : huggingface_tensors(model)) {
     const bool is_layer = layer.name.ends_with(kWeight) && layer.experts == 0 &&
@@ -67,6 +69,14 @@ std::vector<ForeignTensor> foreign_adapters(
     }
     b.shape = {rows, rank};
     tensors.push_back(std::move(b));
+    if (!config.magnitudes) continue;
+    ForeignTensor magnitude{.name = adapted_name(layer) + std::string(kTheirMagnitude),
+                            .shape = {rows},
+                            .heads = layer.heads};
+    for (const ModelTensor& part : layer.parts) {
+      magnitude.parts.push_back({ours(part, kAdapterMagnitude), {part.shape[0]}});
+    }
+    tensors.push_back(std::move(magnitude));
   }
   return tensors;
 }
@@ -104,7 +114,7 @@ AdapterConfig read_config(const std::filesystem::path& file) {
         fmt::format("peft_type {}: adapters are read of type \"LORA\"", json["peft_type"].dump()));
   }
   for (const char* const key :
-       {"use_dora", "bias", "lora_bias", "rank_pattern", "alpha_pattern", "layer_replication",
+       {"bias", "lora_bias", "rank_pattern", "alpha_pattern", "layer_replication",
         "target_parameters", "trainable_token_indices"}) {
     if (!is_off(key)) {
       refuse(fmt::format("{} {}: an adapter here is two matrices of one rank beside each layer",
@@ -121,6 +131,7 @@ AdapterConfig read_config(const std::filesystem::path& file) {
   config.rank = rank->get<std::int64_t>();
   config.alpha = alpha->get<double>();
   config.rank_stabilised = json.value("use_rslora", false);
+  config.magnitudes = json.value("use_dora", false);
   config.target_modules = {kAllLinear};
   return config;
 }
@@ -136,7 +147,7 @@ HuggingFaceShard adapter_shard(const ModelSpec& model,
     if (entry.state == "parameter") held.emplace(entry.tensor, entry.dtype);
   }
   HuggingFaceShard shard{.name = kAdapterFile, .tensors = {}};
-  for (ForeignTensor& tensor : foreign_adapters(model, adapters.rank, [&](const auto& layer) {
+  for (ForeignTensor& tensor : foreign_adapters(model, adapters, [&](const auto& layer) {
          return held.contains(without(kWeight, layer.parts.front().name) + std::string(kAdapterA));
        })) {
     const DType stored = held.at(tensor.parts.front().name);
@@ -162,7 +173,7 @@ PeftAdapter::PeftAdapter(const std::filesystem::path& folder, const ModelSpec& m
   for (const auto& [name, entry] : file_.tensors()) {
     unknown.insert(name);
   }
-  tensors_ = foreign_adapters(model, config_.rank, [&](const ForeignTensor& layer) {
+  tensors_ = foreign_adapters(model, config_, [&](const ForeignTensor& layer) {
     return unknown.contains(adapted_name(layer) + std::string(kTheirA));
   });
   for (ForeignTensor& tensor : foreign_whole(
@@ -244,8 +255,9 @@ std::string adapter_config(const AdapterConfig& adapters,
       {"r", adapters.rank},
       {"lora_alpha", adapters.alpha},
       {"use_rslora", adapters.rank_stabilised},
+      {"use_dora", adapters.magnitudes},
       {"target_modules", targets},
-      {"lora_dropout", 0.0},
+      {"lora_dropout", adapters.dropout},
       {"bias", "none"},
       {"fan_in_fan_out", transposed},
       {"modules_to_save", adapters.modules_to_save.empty()
