@@ -33,6 +33,7 @@
 #include "engine/config/model_json.h"
 #include "engine/data/disk_error.h"
 #include "engine/generate/find_tokenizer.h"
+#include "engine/generate/loaded_model.h"
 #include "engine/generate/log_probabilities.h"
 #include "engine/generate/text_generator.h"
 #include "engine/tokenizer/whole_characters.h"
@@ -247,7 +248,7 @@ int generate(const Flags& flags) {
   spdlog::info("memory {}", describe_memory(plan));
   check_memory(plan, *backend.device);
   const StopSignal stop;
-  CachedModel reader(plan, std::move(backend), *weights.tensors);
+  LoadedModel reader(plan, std::move(backend), *weights.tensors);
 
   if (!flags.json && !flags.chat) {
     print_text(as_utf8(prompt));

@@ -62,6 +62,14 @@ inline std::int64_t expect_combine(const ConstTensor& stats_RN3,
   return ranks;
 }
 
+/// Returns the number of ranks.
+inline std::int64_t expect_hits(const ConstTensor& stats_RN3,
+                                const ConstTensor& targets_N,
+                                const ConstTensor& hits_N) {
+  expect(targets_N, "hits: targets", DType::kI32, hits_N.numel());
+  return expect_combine(stats_RN3, hits_N, hits_N);
+}
+
 inline void expect_count(const ConstTensor& targets_N, const ConstTensor& total) {
   expect(targets_N, "count of targets", DType::kI32, targets_N.numel());
   expect(total, "count of targets: total", DType::kF64, 1);

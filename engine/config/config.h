@@ -55,6 +55,9 @@ struct TrainingConfig {
   std::uint64_t seed = 1234;
   std::int64_t eval_interval = 0;  ///< steps between evaluations; 0: only at the end
   std::int64_t eval_batches = 16;  ///< of train_batch_size samples each, whatever the ranks
+  /// Texts that the model continues at each evaluation, by at most so many tokens; empty: none.
+  std::vector<std::string> eval_prompts{};
+  std::int64_t eval_tokens = 64;
   DeviceChoice device = DeviceChoice::kAuto;
   /// Compute threads of a rank. Absent: its share of the cores that its host lets it use.
   std::optional<std::int64_t> threads;

@@ -218,6 +218,10 @@ void resolve_config(LoadedConfig& loaded,
                            "zero_optimization"})) {
     problems.attempt([&] { resolve_freezing(loaded, origins); });
   }
+  if (!problems.spoil_any({"model", "preferences", "zero_optimization", "tensor_parallel",
+                           "pipeline", "expert_parallel", "data.sequence_length"})) {
+    problems.attempt([&] { resolve_sampling(loaded, origins); });
+  }
   if (!problems.spoil_any({"model", "peft", "training.freeze", "optimizer.params.lr_scale"})) {
     problems.attempt([&] { resolve_rates(loaded, origins); });
   }

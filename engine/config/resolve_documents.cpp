@@ -109,7 +109,10 @@ void find_samples(LoadedConfig& loaded, Origins& origins) {
   if (data.sample != SampleConfig{} && !has_json_lines) {
     for (const char* const key : {"data.tokenizer", "data.chat_template", "data.train_on",
                                   "data.answers_begin", "data.stop_token"}) {
-      if (is_open(key)) continue;
+      const std::string_view name = key;
+      const bool is_of_prompts =
+          name == "data.tokenizer" || name == "data.chat_template" || name == "data.stop_token";
+      if (is_open(key) || (is_of_prompts && !loaded.config.training.eval_prompts.empty())) continue;
       throw_config_error(origins[key], key,
                          "is about JSON lines, of which there are none: in token files it was "
                          "decided by prepare-data, which has a flag for it",

@@ -183,6 +183,41 @@ Key freeze() {
   return key;
 }
 
+Key eval_prompts() {
+  Key key{.path = "training.eval_prompts", .kind = KeyKind::kAny, .null_is_absent = true};
+  key.shape = R"({"type": "array", "items": {"type": "string", "minLength": 1}})";
+  key.set = [](ConfigDraft& draft, const JsonNode& node) {
+    const auto refuse = [&](const JsonNode& found) {
+      throw_config_error(found.where, "training.eval_prompts",
+                         "must be a list of texts that the model continues, such as [\"Once upon a "
+                         "time\"]; found " +
+                             found.describe());
+    };
+    if (!node.is(JsonNode::Kind::kArray)) refuse(node);
+    for (const JsonNode& item : node.items) {
+      if (!item.is(JsonNode::Kind::kString) || item.text.empty()) refuse(item);
+      draft.config.training.eval_prompts.push_back(item.text);
+    }
+  };
+  key.get = [](const Config& c) -> std::string {
+    std::string list;
+    for (const std::string& prompt : c.training.eval_prompts) {
+      list += (list.empty() ? "" : ", ") + json_quote(prompt);
+    }
+    return list.empty() ? list : "[" + list + "]";
+  };
+  return key;
+}
+
+Key eval_tokens() {
+  Key key = null_is_default(
+      kTraining.field("eval_tokens", between(1, kMostSteps), &TrainingConfig::eval_tokens));
+  key.get = [get = std::move(key.get)](const Config& config) {
+    return config.training.eval_prompts.empty() ? std::string() : get(config);
+  };
+  return key;
+}
+
 /// "auto" is measured during the run, so it is not resolved here.
 Key replica_check_interval(NumberRange steps) {
   Key key = auto_is_value(
@@ -308,6 +343,8 @@ std::vector<Key> run_keys() {
       kTraining.field("seed", at_least(0), &TrainingConfig::seed),
       kTraining.field("eval_interval", steps, &TrainingConfig::eval_interval),
       kTraining.field("eval_batches", between(1, kMostSteps), &TrainingConfig::eval_batches),
+      eval_prompts(),
+      eval_tokens(),
       auto_is_value(kTraining.choice("device",
                                      {{"auto", DeviceChoice::kAuto},
                                       {"cpu", DeviceChoice::kCpu},

@@ -1,7 +1,6 @@
-// CachedModel: a GenerationPlan made real on one device: the weights of a TensorSource, and the
-// sequence that has been read so far, as keys and values. extend() is the only way forward; what
-// it computes for a position does not depend on how the sequence was cut into calls, except for
-// rounding (products of one token and of many add in different orders).
+// CachedModel: a model and the sequence that it has read so far, as keys and values. extend() is
+// the only way forward; what it computes for a position does not depend on how the sequence was cut
+// into calls, except for rounding (products of one token and of many add in different orders).
 //
 // A model with LongRoPE rotates a text that is longer than its original positions otherwise, from
 // the first token on. The extension that gets there reads the whole text once more, as transformers
@@ -9,28 +8,27 @@
 #pragma once
 
 #include <functional>
-#include <memory>
 #include <span>
 #include <vector>
 
-#include "engine/checkpoint/tensor_source.h"
-#include "engine/comm/communicator.h"
 #include "engine/generate/generation_plan.h"
 #include "engine/model/layer_context.h"
-#include "engine/parallel/tensor_parallel.h"
-#include "engine/runtime/arena.h"
-#include "engine/runtime/expert_tally.h"
-#include "kernels/backend.h"
 
 namespace dstrain {
 
 class CachedModel {
  public:
-  /// Throws OutOfMemory, and CheckpointError if a parameter is missing or damaged. `plan` must
-  /// outlive the model.
-  CachedModel(const GenerationPlan& plan, Backend backend, const TensorSource& weights);
+  /// `stage` is that of a whole model, declared to extend a cache; `context` has its buffers and,
+  /// at each call, its parameters. All are copied but what they point to, and `stage`, which
+  /// outlive it. To be prepared before the first call.
+  CachedModel(const ModelSpec& model,
+              const GenerationSizes& sizes,
+              const TransformerStage& stage,
+              const LayerContext& context);
   CachedModel(const CachedModel&) = delete;
   CachedModel& operator=(const CachedModel&) = delete;
+  /// Fills in the stage's constants.
+  void prepare();
 
   /// Appends at least one token to those read so far and computes the logits [V] of what follows
   /// the last of them, which are valid until the next call. `before_chunk` may end it early by
@@ -43,26 +41,19 @@ class CachedModel {
   /// Forgets all tokens but the first `position` of them.
   void rewind(std::int64_t position);
 
-  [[nodiscard]] const GenerationPlan& plan() const { return plan_; }
-  [[nodiscard]] Device& device() { return *backend_.device; }
-  /// Bytes allocated, which equal plan().memory.bytes().
-  [[nodiscard]] std::int64_t allocated_bytes() const { return arena_.bytes(); }
+  [[nodiscard]] const ModelSpec& spec() const { return model_; }
+  [[nodiscard]] const GenerationSizes& sizes() const { return sizes_; }
 
  private:
-  void load(const TensorSource& weights);
   /// Before texts of so many tokens: fills in their rotation where another one stands, and then
   /// forgets what was read with that.
   void rotate_as(std::int64_t text_tokens);
   /// Runs one forward of at most chunk_tokens tokens.
   void forward(std::span<const std::int32_t> tokens);
 
-  const GenerationPlan& plan_;
-  Backend backend_;
-  Arena arena_;
-  ParameterTable parameters_;
-  std::unique_ptr<Communicator> alone_;  // stands in for a tensor-parallel group
-  TensorParallel tensor_parallel_;
-  ExpertTally expert_tally_;
+  ModelSpec model_;
+  GenerationSizes sizes_;
+  const TransformerStage& stage_;
   LayerContext context_;
   std::vector<float> logits_;
   std::vector<std::int32_t> text_;  // the tokens read so far, and those being read

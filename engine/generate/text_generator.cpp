@@ -67,7 +67,7 @@ GeneratedText generate_text(CachedModel& model,
                             const GenerationHooks& hooks) {
   GeneratedText result;
   TextStream stream(tokenizer, request.prompt, request.stops);
-  Drawable drawable(model.plan().model.vocab_size, tokenizer, request.ends);
+  Drawable drawable(model.spec().vocab_size, tokenizer, request.ends);
   const auto give = [&](const std::string& text) {
     if (!text.empty()) {
       result.text += text;

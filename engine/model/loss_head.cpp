@@ -74,14 +74,10 @@ LossHead LossHead::declare(const LayerShape& shape,
                                                 shape.compute,
                                                 Lifetime::kScratch,
                                                 LayerKind::kLogits});
-  if (shape.tensor.ranks > 1) {
-    head.stats_ = blueprint.add_backward_buffer({"vocabulary_stats",
-                                                 {shape.tensor.ranks, head.chunk_tokens_, 3},
-                                                 DType::kF32,
-                                                 Lifetime::kScratch});
-    head.logsumexp_ = blueprint.add_backward_buffer(
-        {"vocabulary_logsumexp", {head.chunk_tokens_}, DType::kF32, Lifetime::kScratch});
-  }
+  head.stats_ = add("vocabulary_stats", {shape.tensor.ranks, head.chunk_tokens_, 3}, DType::kF32);
+  head.logsumexp_ = add("vocabulary_logsumexp", {head.chunk_tokens_}, DType::kF32);
+  head.hits_ = add("hits", {tokens}, DType::kF32);
+  head.hit_sum_ = add("hit_sum", {1}, DType::kF64);
   return head;
 }
 
@@ -133,13 +129,18 @@ void LossHead::combine_losses(const LayerContext& context,
   const Tensor stats = context.buffer(stats_).flat(0, tensor.size() * rows * 3);
   const Tensor mine = stats.flat(tensor.rank() * rows * 3, (tensor.rank() + 1) * rows * 3);
   context.ops.cross_entropy_partial(logits, targets, slice_, mine.view({rows, 3}), context.compute);
-  tensor.group().all_gather(mine, stats, Purpose::kActivation, context.compute);
+  if (tensor.size() > 1) {
+    tensor.group().all_gather(mine, stats, Purpose::kActivation, context.compute);
+  }
   context.ops.cross_entropy_combine(stats.view({tensor.size(), rows, 3}),
                                     context.buffer(logsumexp_).flat(0, rows), losses,
                                     context.compute);
 }
 
-void LossHead::compute_losses(const LayerContext& context, int slot, ConstTensor targets_N) const {
+void LossHead::compute_losses(const LayerContext& context,
+                              int slot,
+                              ConstTensor targets_N,
+                              Tensor hits_N) const {
   const ConstTensor hidden = context.tensor_parallel.enter(
       norm_.output(context, slot), context.optional_buffer(gathered_), context.compute);
   const Tensor losses = context.buffer(losses_);
@@ -154,8 +155,13 @@ void LossHead::compute_losses(const LayerContext& context, int slot, ConstTensor
     const Tensor logits = context.buffer(logits_).rows(0, end - begin);
     const ConstTensor targets = targets_N.flat(begin, end);
     compute_logits(context, hidden.rows(begin, end), logits);
-    if (context.tensor_parallel.size() > 1) {
+    const int ranks = context.tensor_parallel.size();
+    if (ranks > 1 || !hits_N.empty()) {
       combine_losses(context, logits, targets, losses.flat(begin, end));
+      if (hits_N.empty()) continue;
+      const std::int64_t rows = end - begin;
+      context.ops.find_hits(context.buffer(stats_).flat(0, ranks * rows * 3).view({ranks, rows, 3}),
+                            targets, hits_N.flat(begin, end), context.compute);
     } else {
       context.ops.cross_entropy_forward(logits, targets, slice_.vocab_size, losses.flat(begin, end),
                                         context.compute);
@@ -168,13 +174,16 @@ void LossHead::evaluate(const LayerContext& context,
                         ConstTensor targets_N,
                         std::int64_t counted_samples,
                         Write loss_write) const {
-  compute_losses(context, slot, targets_N);
-  if (scores_) return;
+  if (scores_) return compute_losses(context, slot, targets_N, {});
+  const Tensor hits = context.buffer(hits_);
+  compute_losses(context, slot, targets_N, hits);
   const Tensor losses = context.buffer(losses_);
   const std::int64_t chunk = tokens_ / sequence_chunks_;
   for (std::int64_t begin = 0; begin < tokens_; begin += chunk) {
-    context.ops.sum(losses.flat(begin, begin + chunk / batch_ * counted_samples), loss_sum(context),
-                    begin == 0 ? loss_write : Write::kAdd, context.compute);
+    const std::int64_t end = begin + chunk / batch_ * counted_samples;
+    const Write write = begin == 0 ? loss_write : Write::kAdd;
+    context.ops.sum(losses.flat(begin, end), loss_sum(context), write, context.compute);
+    context.ops.sum(hits.flat(begin, end), hit_sum(context), write, context.compute);
   }
 }
 

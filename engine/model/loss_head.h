@@ -40,8 +40,12 @@ class LossHead {
   /// After a forward that extends a cache: f32 [V], the logits of what follows its last token,
   /// valid until the next call.
   [[nodiscard]] ConstTensor next_logits(const LayerContext& context) const;
-  /// Computes losses only, after forward. Valid until the slot's backward.
-  void compute_losses(const LayerContext& context, int slot, ConstTensor targets_N) const;
+  /// Computes losses only, after forward. Valid until the slot's backward. hits_N (f32; or empty):
+  /// 1 where a target is the likeliest token, else 0.
+  void compute_losses(const LayerContext& context,
+                      int slot,
+                      ConstTensor targets_N,
+                      Tensor hits_N) const;
   /// f32 [N], nats, or scores: of the last compute_losses, evaluate or backward.
   [[nodiscard]] Tensor losses(const LayerContext& context) const { return context.buffer(losses_); }
   /// f32 [N]: the place of the weights that backward takes with `weighed`.
@@ -49,7 +53,7 @@ class LossHead {
     return context.buffer(weights_);
   }
   /// The same, and loss_sum = or += Σ losses of the first `counted_samples` sequences, at least
-  /// one.
+  /// one; hit_sum likewise.
   void evaluate(const LayerContext& context,
                 int slot,
                 ConstTensor targets_N,
@@ -69,6 +73,10 @@ class LossHead {
   /// f64, one element: the sum of losses in nats.
   [[nodiscard]] Tensor loss_sum(const LayerContext& context) const {
     return context.buffer(loss_sum_);
+  }
+  /// f64, one element: the number of targets that were the likeliest tokens, of the last evaluate.
+  [[nodiscard]] Tensor hit_sum(const LayerContext& context) const {
+    return context.buffer(hit_sum_);
   }
   [[nodiscard]] bool tied() const { return tied_; }
 
@@ -105,8 +113,10 @@ class LossHead {
   BufferRef d_scores_;  // scratch [N], of a head that scores
   BufferRef d_norm_;    // scratch [N, C]
   BufferRef loss_sum_;
+  BufferRef hits_;     // scratch [N]
+  BufferRef hit_sum_;  // scratch, one element
   BufferRef squares_;  // scratch [V]: of the rows' lengths, where they count with length one
-  // Where the vocabulary is shared out, per chunk:
+  // Per chunk:
   BufferRef stats_;      // scratch [ranks, chunk, 3]: maxima, sums and targets of all ranks
   BufferRef logsumexp_;  // scratch [chunk]
   BufferRef gathered_;   // scratch [N, C]; sequence parallelism only

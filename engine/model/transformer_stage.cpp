@@ -361,7 +361,7 @@ void TransformerStage::backward(const LayerContext& context,
         const ConstTensor own_targets = targets(context, micro_batch.slot);
         const bool weighed = micro_batch.weigher != nullptr;
         if (weighed) {
-          head_.compute_losses(context, micro_batch.slot, own_targets);
+          head_.compute_losses(context, micro_batch.slot, own_targets, {});
           micro_batch.weigher->weigh(micro_batch.index, head_.losses(context),
                                      head_.weights(context));
         }

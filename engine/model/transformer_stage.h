@@ -121,6 +121,9 @@ class TransformerStage {
     return head_.loss_sum(context);
   }
 
+  /// LossHead::hit_sum, of the last evaluate; where the head does not score.
+  [[nodiscard]] Tensor hit_sum(const LayerContext& context) const { return head_.hit_sum(context); }
+
  private:
   /// Units of one block, or of the head.
   struct Units {

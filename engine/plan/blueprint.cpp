@@ -88,6 +88,7 @@ ParamRef Blueprint::add_param(int unit, ParamDecl param) {
 }
 
 BufferRef Blueprint::add_buffer(BufferDecl buffer) {
+  buffer.name.insert(0, prefix_);
   const auto [known, is_new] =
       buffers_by_name_.try_emplace(buffer.name, static_cast<int>(buffers_.size()));
   buffer.chunk = chunk_;
@@ -132,6 +133,28 @@ BufferRef Blueprint::add_untrained(std::string name, Shape shape, std::int64_t b
 int Blueprint::add_scaled_tensor(ScaledTensorDecl tensor) {
   scaled_tensors_.push_back(std::move(tensor));
   return static_cast<int>(scaled_tensors_.size()) - 1;
+}
+
+Blueprint Blueprint::once_more(std::string prefix) const {
+  Blueprint other;
+  other.prefix_ = std::move(prefix);
+  other.buffers_ = buffers_;
+  return other;
+}
+
+void Blueprint::add_buffers_of(const Blueprint& other) {
+  check(std::equal(units_.begin(), units_.end(), other.units_.begin(), other.units_.end(),
+                   [](const UnitDecl& a, const UnitDecl& b) {
+                     return a.name == b.name && a.numel() == b.numel();
+                   }),
+        "a model declared once more has other units");
+  for (std::size_t i = buffers_.size(); i < other.buffers_.size(); ++i) {
+    BufferDecl buffer = other.buffers_[i];
+    buffer.chunk = BufferDecl::kNoChunk;
+    buffer.units.clear();
+    buffers_by_name_.emplace(buffer.name, static_cast<int>(i));
+    buffers_.push_back(std::move(buffer));
+  }
 }
 
 const ParamDecl& Blueprint::param(ParamRef ref) const {

@@ -177,6 +177,13 @@ class Blueprint {
   /// Returns the tensor's number among this rank's.
   int add_scaled_tensor(ScaledTensorDecl tensor);
 
+  /// A blueprint for the same model once more, whose parameters are not other ones: it has no units
+  /// yet, and counts its buffers, whose names begin with `prefix`, behind those of this one.
+  [[nodiscard]] Blueprint once_more(std::string prefix) const;
+  /// Takes the buffers over that such a blueprint has beyond those of this one; they belong to no
+  /// chunk and no unit. Fails unless it has the same units.
+  void add_buffers_of(const Blueprint& other);
+
   [[nodiscard]] const std::vector<UnitDecl>& units() const { return units_; }
   [[nodiscard]] const std::vector<BufferDecl>& buffers() const { return buffers_; }
   [[nodiscard]] const std::vector<ScaledTensorDecl>& scaled_tensors() const {
@@ -190,6 +197,7 @@ class Blueprint {
   [[nodiscard]] std::int64_t num_trained() const;
 
  private:
+  std::string prefix_;  // of names of buffers
   std::vector<UnitDecl> units_;
   std::vector<BufferDecl> buffers_;
   std::unordered_map<std::string, int> buffers_by_name_;

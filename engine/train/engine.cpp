@@ -522,7 +522,18 @@ Engine::Evaluation Engine::evaluate(const LoadBatch& data,
   }
   return {.local_loss_sum = counted_samples > 0 ? local_loss_sum() : 0.0,
           .counted = chunks.counted(),
-          .local_sums = {}};
+          .local_sums = {},
+          .hits = counted_samples > 0 ? local_hits() : 0.0};
+}
+
+double Engine::local_hits() {
+  const TransformerStage& last = plan_.chunks.back().stage;
+  double hits = 0.0;
+  if (knows_losses(last)) {
+    context_.device.copy_to_host(last.hit_sum(context_), &hits, context_.compute);
+  }
+  context_.compute.synchronize();
+  return hits;
 }
 
 /// The last stage knows the losses. Its tensor-parallel ranks see the same ones: the first counts.

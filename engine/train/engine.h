@@ -85,6 +85,7 @@ class Engine {
     double local_loss_sum = 0.0;  ///< as EngineStep's
     std::int64_t counted = 0;     ///< of what this rank has the losses of
     ObjectiveSums local_sums{};   ///< as EngineStep's
+    double hits = 0.0;  ///< of the targets that count, those that were the likeliest tokens
   };
   Evaluation evaluate(const LoadBatch& data,
                       std::int64_t first_sample,
@@ -209,6 +210,7 @@ class Engine {
                                  StepTimes& times,
                                  Take take = Take::kAsPlanned);
   double local_loss_sum();
+  double local_hits();
   [[nodiscard]] bool knows_losses(const TransformerStage& stage) const;
   std::vector<LayerRouting> routing_of_all_ranks();
   /// The number of the step's `targets` that count.

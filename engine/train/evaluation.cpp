@@ -24,15 +24,18 @@ SourceLoss loss_of_first(Engine& engine, const BatchLoader& data, std::int64_t s
                              std::span<std::int32_t> targets) {
     data.load(first_sample, inputs, targets);
   };
-  std::array<double, 2 + std::tuple_size_v<ObjectiveSums>> sums{};  // nats, targets that count
+  // Nats, targets that count, and hits among them.
+  constexpr std::size_t kFirstSum = 3;
+  std::array<double, kFirstSum + std::tuple_size_v<ObjectiveSums>> sums{};
   for (std::int64_t begin = 0; begin < samples; begin += samples_per_round) {
     const std::int64_t first = begin + batch.data_rank * batch.micro_batch;
     const Engine::Evaluation part = engine.evaluate(
         load, first, std::clamp<std::int64_t>(samples - first, 0, batch.micro_batch));
     sums[0] += part.local_loss_sum;
     sums[1] += static_cast<double>(part.counted);
+    sums[2] += part.hits;
     for (std::size_t i = 0; i < part.local_sums.size(); ++i) {
-      sums[2 + i] += part.local_sums[i];
+      sums[kFirstSum + i] += part.local_sums[i];
     }
   }
   CallerStream host;
@@ -40,13 +43,18 @@ SourceLoss loss_of_first(Engine& engine, const BatchLoader& data, std::int64_t s
                             Purpose::kMetric, host);
   const auto targets = static_cast<std::int64_t>(sums[1]);
   ObjectiveSums of_objective{};
-  std::copy(sums.begin() + 2, sums.end(), of_objective.begin());
+  std::copy(sums.begin() + kFirstSum, sums.end(), of_objective.begin());
   return {.loss = engine.objective().mean_loss(sums[0], targets),
           .targets = targets,
-          .sums = of_objective};
+          .sums = of_objective,
+          .hits = sums[2]};
 }
 
 }  // namespace
+
+double SourceLoss::accuracy() const {
+  return hits / static_cast<double>(std::max<std::int64_t>(targets, 1));
+}
 
 double SourceLoss::perplexity() const {
   return std::exp(loss);
@@ -54,8 +62,9 @@ double SourceLoss::perplexity() const {
 
 std::string describe(const SourceLoss& loss, const PreferenceConfig& config) {
   if (!config.enabled()) {
-    return fmt::format("loss {:.4f} nats per token, perplexity {:.3f}, over {} tokens", loss.loss,
-                       loss.perplexity(), grouped(loss.targets));
+    return fmt::format(
+        "loss {:.4f} nats per token, perplexity {:.3f}, token accuracy {:.4f}, over {} tokens",
+        loss.loss, loss.perplexity(), loss.accuracy(), grouped(loss.targets));
   }
   std::string text =
       fmt::format("loss {:.4f} {}", loss.loss, config.of_single_answers() ? "an answer" : "a pair");

@@ -16,11 +16,15 @@ struct SourceLoss {
   double loss = 0.0;         ///< nats per target, or the loss of preferences of a pair: their mean
   std::int64_t targets = 0;  ///< or answers, or pairs of them
   ObjectiveSums sums{};      ///< of an objective that weighs targets
+  double hits = 0.0;         ///< targets that were the likeliest tokens; else 0
 
   [[nodiscard]] double perplexity() const;
+  /// The share of targets that were the likeliest tokens.
+  [[nodiscard]] double accuracy() const;
 };
 
-/// "loss 2.3 nats per token, perplexity 10, over 3,000 tokens", or what is known of preferences.
+/// "loss 2.3 nats per token, perplexity 10, token accuracy 0.51, over 3,000 tokens", or what is
+/// known of preferences.
 std::string describe(const SourceLoss& loss, const PreferenceConfig& config);
 
 /// The samples of validation_loss().

@@ -198,6 +198,30 @@ WindowOptions windows_of(const OffloadConfig& offload) {
       .slots = static_cast<int>(offload.state_buffers)};
 }
 
+/// Declares the model once more, to continue texts that have the length of a sequence with those
+/// tokens that a forward computes at once.
+std::optional<SamplingPlan> plan_sampling(const Config& config,
+                                          LayerShape shape,
+                                          Blueprint& blueprint) {
+  if (config.training.eval_prompts.empty()) return std::nullopt;
+  const GenerationSizes sizes{.compute = shape.compute,
+                              .positions = shape.sequence,
+                              .chunk_tokens = std::min(shape.sequence, kPromptChunk)};
+  shape.batch = 1;
+  shape.sequence = sizes.chunk_tokens;
+  shape.cache_positions = sizes.positions;
+  shape.context = {};
+  shape.fp8 = false;
+  shape.documents = false;
+  shape.weighs_targets = false;
+  shape.together = false;
+  Blueprint once_more = blueprint.once_more("sampling/");
+  TransformerStage stage = TransformerStage::declare(
+      shape, {}, {.end_block = std::ssize(shape.model.layers)}, once_more);
+  blueprint.add_buffers_of(once_more);
+  return SamplingPlan{.sizes = sizes, .blueprint = std::move(once_more), .stage = std::move(stage)};
+}
+
 /// Elements whose gradients are sums over copies.
 std::int64_t partial_gradients(const Blueprint& blueprint) {
   std::int64_t elements = 0;
@@ -386,6 +410,7 @@ RunPlan make_run_plan(const Config& config,
                           chunks[static_cast<std::size_t>(chunk)].stage.backward_walk());
   }
   blueprint.end_chunks();
+  std::optional<SamplingPlan> sampling = plan_sampling(config, shape, blueprint);
   const BufferRef norm_total =
       blueprint.add_buffer({"gradient_norm", {1}, DType::kF64, Lifetime::kScratch});
   BufferRef sequence_losses;
@@ -505,6 +530,7 @@ RunPlan make_run_plan(const Config& config,
               .blueprint = std::move(blueprint),
               .shape = shape,
               .chunks = std::move(chunks),
+              .sampling = std::move(sampling),
               .actions = schedule.ranks[static_cast<std::size_t>(pipeline_rank)],
               .evaluation_actions = plan_evaluation(config.pipeline, pipeline_rank),
               .slots = std::move(slots),

@@ -20,6 +20,7 @@
 #include "engine/config/scheduler_config.h"
 #include "engine/config/sequence_ramp.h"
 #include "engine/data/documents.h"
+#include "engine/generate/generation_plan.h"
 #include "engine/model/transformer_stage.h"
 #include "engine/optim/optimizer.h"
 #include "engine/plan/group_plan.h"
@@ -121,6 +122,14 @@ struct StepOrder {
   ActivationSlots slots;
 };
 
+/// The model of a run as it continues texts, one after the other, between steps: with the
+/// parameters that are trained, and with a cache and scratch of its own among the run's buffers.
+struct SamplingPlan {
+  GenerationSizes sizes;
+  Blueprint blueprint;  ///< Blueprint::once_more
+  TransformerStage stage;
+};
+
 struct RunPlan {
   /// The number of checksums that a replica check computes before it fetches them.
   static constexpr std::int64_t kBitSums = 64;
@@ -143,9 +152,10 @@ struct RunPlan {
   UpdatePlan update;
   BatchPlan batch;
   Blueprint blueprint;
-  LayerShape shape;               ///< of the chunks' layers
-  std::vector<ChunkPlan> chunks;  ///< one, or virtual_stages of them
-  std::vector<Action> actions;    ///< this rank's part of the schedule
+  LayerShape shape;                        ///< of the chunks' layers
+  std::vector<ChunkPlan> chunks;           ///< one, or virtual_stages of them
+  std::optional<SamplingPlan> sampling{};  ///< none: the run continues no texts
+  std::vector<Action> actions;             ///< this rank's part of the schedule
   /// This rank's part of an evaluation's schedule: one micro-batch, forward.
   std::vector<Action> evaluation_actions;
   ActivationSlots slots;  ///< of this rank's micro-batches in flight

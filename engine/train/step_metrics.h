@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "engine/parallel/offloaded_update.h"
@@ -48,6 +49,14 @@ struct PreferenceMetrics {
   std::optional<double> divergence;       ///< z, nats, where the loss has it
 };
 
+/// A text that the model continued at an evaluation.
+struct SampledText {
+  std::string prompt;  ///< as the config has it
+  std::string text;    ///< UTF-8
+  std::int64_t tokens = 0;
+  std::string ended_by;  ///< name_of(EndReason)
+};
+
 struct StepMetrics {
   std::int64_t step = 0;             ///< optimizer steps done
   std::int64_t batch_size = 0;       ///< sequences of the step
@@ -57,7 +66,9 @@ struct StepMetrics {
   double loss = 0.0;                 ///< mean over the step's tokens, nats; or over its pairs
   std::optional<PreferenceMetrics> preferences{};  ///< none: the next token alone is trained
   std::optional<double> validation_loss;
+  std::optional<double> validation_token_accuracy{};  ///< none: targets are weighed
   std::optional<PreferenceMetrics> validation_preferences{};
+  std::vector<SampledText> texts{};  ///< at that evaluation
   double learning_rate = 0.0;
   double grad_norm = 0.0;
   double loss_scale = 1.0;

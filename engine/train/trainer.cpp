@@ -176,6 +176,7 @@ Trainer::Trainer(const LoadedConfig& loaded,
   } else if (!has_first_weights) {
     take_first_weights();
   }
+  if (engine_.plan().sampling) texts_.emplace(config_, engine_);
   if (!trains) {
     add_observers();
     return;
@@ -277,8 +278,10 @@ TrainResult Trainer::evaluate_alone() {
                  is_untrained ? ", with untrained weights" : "",
                  config_.preferences.enabled()
                      ? describe(found, config_.preferences)
-                     : fmt::format("loss {:.4f} nats per token", found.loss));
+                     : fmt::format("loss {:.4f} nats per token, token accuracy {:.4f}", found.loss,
+                                   found.accuracy()));
   }
+  tell_texts();
   return {.step = state_.step};
 }
 
@@ -308,6 +311,7 @@ TrainResult Trainer::evaluate_sources() {
     }
     const SourceLoss one = whole_loss(engine_, loader);
     all.loss += one.loss * static_cast<double>(one.targets);
+    all.hits += one.hits;
     all.targets += one.targets;
     for (std::size_t i = 0; i < all.sums.size(); ++i) {
       all.sums[i] += one.sums[i];
@@ -323,7 +327,20 @@ TrainResult Trainer::evaluate_sources() {
                  is_untrained ? ", with untrained weights" : "",
                  describe(all, config_.preferences));
   }
+  tell_texts();
   return {.step = state_.step};
+}
+
+std::vector<SampledText> Trainer::tell_texts() {
+  if (!texts_) return {};
+  std::vector<SampledText> texts = texts_->sample();
+  for (const SampledText& text : texts) {
+    const auto quoted = [](const std::string& of) {
+      return nlohmann::json(of).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+    };
+    spdlog::info("{} goes on: {}", quoted(text.prompt), quoted(text.text));
+  }
+  return texts;
 }
 
 TrainResult Trainer::run() {
@@ -495,18 +512,22 @@ void Trainer::evaluate_if_due(StepMetrics& metrics) {
   const std::int64_t interval = config_.training.eval_interval;
   const bool last = state_.step == config_.training.steps;
   const bool due = last || (interval > 0 && state_.step % interval == 0);
-  if (validation_data_ && due && config_.training.eval_batches > 0) {
-    const ObservedPhase phase(observers_, RunPhase::kEvaluating);
-    const TraceRange range("evaluate", state_.step);
-    const auto start = std::chrono::steady_clock::now();
+  const bool validates = validation_data_ && config_.training.eval_batches > 0;
+  if (!due || (!validates && !texts_)) return;
+  const ObservedPhase phase(observers_, RunPhase::kEvaluating);
+  const TraceRange range("evaluate", state_.step);
+  const auto start = std::chrono::steady_clock::now();
+  if (validates) {
     const SourceLoss found = validate();
     last_validation_loss_ = found.loss;
     metrics.validation_loss = found.loss;
     metrics.validation_preferences = preferences_of(found.sums);
-    metrics.evaluation_seconds =
-        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    static_cast<void>(memory_.look());
+    if (!preferences_) metrics.validation_token_accuracy = found.accuracy();
   }
+  metrics.texts = tell_texts();
+  metrics.evaluation_seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  static_cast<void>(memory_.look());
 }
 
 void Trainer::enter(RunPhase phase) const {

@@ -14,6 +14,7 @@
 #include "engine/data/batch_loader.h"
 #include "engine/train/engine.h"
 #include "engine/train/evaluation.h"
+#include "engine/train/evaluation_texts.h"
 #include "engine/train/memory_watch.h"
 #include "engine/train/observers/run_observer.h"
 #include "engine/train/preference_training.h"
@@ -62,6 +63,8 @@ class Trainer {
   /// Seconds that this rank has waited for others since this was last called, by whom for.
   std::array<double, kWaitsFor> take_waits();
   void evaluate_if_due(StepMetrics& metrics);
+  /// Collective. Samples the texts of an evaluation and logs them; on rank 0, returns them.
+  std::vector<SampledText> tell_texts();
   /// Over the validation data.
   SourceLoss validate();
   [[nodiscard]] std::optional<PreferenceMetrics> preferences_of(const ObjectiveSums& sums) const;
@@ -89,6 +92,7 @@ class Trainer {
   BatchLoader train_data_;
   LoadBatch load_train_;
   std::optional<BatchLoader> validation_data_;
+  std::optional<EvaluationTexts> texts_;           ///< none: the model continues none
   std::optional<PreferenceTraining> preferences_;  ///< none: the next token alone is trained
   CheckpointStore checkpoints_;
   TrainingState state_;

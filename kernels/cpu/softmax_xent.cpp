@@ -229,6 +229,22 @@ void CpuOps::cross_entropy_combine(ConstTensor stats_RN3,
   });
 }
 
+void CpuOps::find_hits(ConstTensor stats_RN3,
+                       ConstTensor targets_N,
+                       Tensor hits_N,
+                       Stream& stream) {
+  const std::int64_t tokens = hits_N.numel();
+  const std::int64_t ranks = expect_hits(stats_RN3, targets_N, hits_N);
+  stream.run([=] {
+    const auto* const stats = pointer<RowStats>(stats_RN3);
+    for (std::int64_t n = 0; n < tokens; ++n) {
+      const RowStats whole = combined(stats + n, ranks, tokens);
+      const bool counts = pointer<std::int32_t>(targets_N)[n] != kIgnoredTarget;
+      pointer<float>(hits_N)[n] = counts && whole.target_logit >= whole.largest ? 1.0F : 0.0F;
+    }
+  });
+}
+
 void CpuOps::cross_entropy_gradient(Tensor logits_NV,
                                     ConstTensor targets_N,
                                     const VocabSlice& slice,

@@ -93,6 +93,15 @@ void CudaOps::cross_entropy_combine(ConstTensor stats_RN3,
                               pointer<float>(logsumexp_N), pointer<float>(losses_N));
 }
 
+void CudaOps::find_hits(ConstTensor stats_RN3,
+                        ConstTensor targets_N,
+                        Tensor hits_N,
+                        Stream& stream) {
+  const std::int64_t ranks = expect_hits(stats_RN3, targets_N, hits_N);
+  cuda::find_hits(on(stream), pointer<float>(stats_RN3), ranks, hits_N.numel(),
+                  pointer<std::int32_t>(targets_N), pointer<float>(hits_N));
+}
+
 void CudaOps::cross_entropy_gradient(Tensor logits_NV,
                                      ConstTensor targets_N,
                                      const VocabSlice& slice,

@@ -8,6 +8,7 @@
 
 #include <catch2/catch.hpp>
 
+#include "kernels/ignored_target.h"
 #include "tests/ops/lab.h"
 
 namespace dstrain::test {
@@ -116,6 +117,44 @@ Result by_slices(Lab& lab,
 }
 
 }  // namespace
+
+TEST_CASE("targets that no other logit exceeds are found, whichever slices have them",
+          "[ops][loss][vocabulary]") {
+  constexpr std::int64_t kTokens = 40;
+  constexpr std::int64_t kColumns = 8;
+  constexpr int kSlices = 3;
+  for (const DType dtype : kComputeDtypes) {
+    CAPTURE(name_of(dtype));
+    const Values logits = rounded_to(dtype, random_values(kTokens * kColumns * kSlices, 12, 3.0));
+    std::vector<std::int32_t> targets;
+    Values hits;
+    for (std::int64_t n = 0; n < kTokens; ++n) {
+      const auto begin = logits.begin() + n * kColumns * kSlices;
+      const auto best = std::max_element(begin, begin + kColumns * kSlices) - begin;
+      const bool ignored = n % 5 == 4;
+      targets.push_back(ignored ? kIgnoredTarget
+                        : n % 2 == 0
+                            ? static_cast<std::int32_t>(best)
+                            : static_cast<std::int32_t>((best + 1) % (kColumns * kSlices)));
+      hits.push_back(!ignored && begin[targets.back()] >= begin[best] ? 1.0 : 0.0);
+    }
+    conforms({{"hits", hits, 0.0, 0.0}}, [&](Lab& lab) -> std::vector<Values> {
+      const Tensor ids = lab.put_ids(targets);
+      const Tensor stats = lab.unset(DType::kF32, {kSlices, kTokens, 3});
+      for (int r = 0; r < kSlices; ++r) {
+        const Tensor part =
+            lab.put(columns(logits, kColumns * kSlices, r * kColumns, (r + 1) * kColumns), dtype,
+                    {kTokens, kColumns});
+        lab.ops().cross_entropy_partial(part, ids,
+                                        {.first = r * kColumns, .vocab_size = kColumns * kSlices},
+                                        stats.rows(r, r + 1), lab.stream());
+      }
+      const Tensor found = lab.unset(DType::kF32, {kTokens});
+      lab.ops().find_hits(stats, ids, found, lab.stream());
+      return {lab.get(found)};
+    });
+  }
+}
 
 TEST_CASE("cross-entropy of a vocabulary in slices, and its gradient, follow fp64",
           "[ops][loss][vocabulary]") {

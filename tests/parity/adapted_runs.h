@@ -70,6 +70,9 @@ class AdaptedRuns {
               Approx(single[i].at("loss").get<double>()).epsilon(1e-5));
         CHECK(lines[i].at("grad_norm").get<double>() ==
               Approx(single[i].at("grad_norm").get<double>()).epsilon(1e-4));
+        if (!lines[i].contains("validation_token_accuracy")) continue;
+        CHECK(lines[i].at("validation_token_accuracy") ==
+              single[i].at("validation_token_accuracy"));
       }
     }
   }

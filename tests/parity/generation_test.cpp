@@ -16,6 +16,7 @@
 #include "engine/checkpoint/checkpoint_error.h"
 #include "engine/checkpoint/weights_source.h"
 #include "engine/config/arch/model_counts.h"
+#include "engine/generate/loaded_model.h"
 #include "engine/generate/text_generator.h"
 #include "engine/tokenizer/whole_characters.h"
 #include "engine/train/engine.h"
@@ -91,7 +92,7 @@ struct Lab {
   GoldenModel golden;
   Config config;
   GenerationPlan plan;
-  CachedModel model;
+  LoadedModel model;
 };
 
 double loss_of(std::span<const float> logits, std::int32_t target) {
@@ -191,7 +192,7 @@ TEST_CASE("past an attention window the logits are transformers'", "[parity][gen
           plan_generation(model, {.compute = DType::kF32,
                                   .positions = static_cast<std::int64_t>(tokens.size()),
                                   .chunk_tokens = 7});
-      CachedModel reader(plan, make_cpu_backend(1), *weights.tensors);
+      LoadedModel reader(plan, make_cpu_backend(1), *weights.tensors);
       std::vector<float> logits;
       for (std::size_t t = 0; t < tokens.size(); t += part) {
         const auto last =
@@ -255,7 +256,7 @@ TEST_CASE("a text that grows beyond LongRoPE's original positions is read again"
   ModelSpec never_long = lab.config.model;
   never_long.rope_scaling.long_factors = never_long.rope_scaling.short_factors;
   const GenerationPlan short_plan = plan_generation(never_long, lab.plan.sizes);
-  CachedModel short_model(short_plan, make_cpu_backend(1),
+  LoadedModel short_model(short_plan, make_cpu_backend(1),
                           GoldenSource(lab.golden, short_plan.blueprint));
   const std::vector<float> all_long = training_logits(lab);
   const auto vocabulary = static_cast<std::size_t>(lab.config.model.vocab_size);
@@ -401,8 +402,8 @@ TEST_CASE("weights that are not there are a sentence", "[parity][generate]") {
     void read(const std::string&, const Piece&, Tensor) const override {}
   };
   const Lab lab("gpt2-tiny");
-  CHECK_THROWS_AS(CachedModel(lab.plan, make_cpu_backend(1), Empty()), CheckpointError);
-  CHECK_THROWS_WITH(CachedModel(lab.plan, make_cpu_backend(1), Empty()),
+  CHECK_THROWS_AS(LoadedModel(lab.plan, make_cpu_backend(1), Empty()), CheckpointError);
+  CHECK_THROWS_WITH(LoadedModel(lab.plan, make_cpu_backend(1), Empty()),
                     Catch::Contains("holds no parameters"));
 }
 

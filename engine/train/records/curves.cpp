@@ -53,6 +53,8 @@ const std::vector<Curve>& curves() {
        [](const M& m) -> Value { return static_cast<double>(m.sequence_length); }},
       {"eval/loss", "validation loss, nats per token",
        [](const M& m) -> Value { return m.validation_loss; }},
+      {"eval/token_accuracy", "share of validation targets that were the likeliest tokens",
+       [](const M& m) -> Value { return m.validation_token_accuracy; }},
       {"eval/preference_accuracy", "share of pairs whose chosen answer has the higher reward",
        [](const M& m) { return of_pairs(m.validation_preferences, &PreferenceMetrics::accuracy); }},
       {"speed/tokens_per_second", "of all ranks",

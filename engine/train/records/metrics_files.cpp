@@ -195,6 +195,9 @@ std::string metrics_line(const StepMetrics& metrics, std::chrono::system_clock::
   if (metrics.validation_loss) {
     line["validation_loss"] = *metrics.validation_loss;
   }
+  if (metrics.validation_token_accuracy) {
+    line["validation_token_accuracy"] = *metrics.validation_token_accuracy;
+  }
   if (metrics.validation_preferences) {
     add_preferences(line, "validation_", *metrics.validation_preferences);
   }
@@ -212,7 +215,7 @@ std::string metrics_line(const StepMetrics& metrics, std::chrono::system_clock::
   line["step_seconds"] = metrics.step_seconds;
   add_phases(line, metrics.phases);
   if (metrics.split) line["time_split"] = split_of(*metrics.split);
-  if (metrics.validation_loss) {
+  if (metrics.validation_loss || !metrics.texts.empty()) {
     line["evaluation_seconds"] = metrics.evaluation_seconds;
   }
   line["checkpoint_seconds"] = metrics.checkpoint_seconds;

@@ -10,6 +10,7 @@
 #include "engine/train/records/monitor_folder.h"
 #include "engine/train/records/recent_ranks.h"
 #include "engine/train/records/run_description.h"
+#include "engine/train/records/sampled_texts.h"
 #include "engine/train/records/tensorboard.h"
 #include "engine/train/records/wandb_run.h"
 
@@ -23,6 +24,9 @@ std::vector<std::unique_ptr<StepRecords>> open_records(const LoadedConfig& loade
   records.push_back(std::make_unique<MetricsFiles>(output, resumed.step, config.training.steps,
                                                    config.model.experts.count > 0));
   records.push_back(std::make_unique<RecentRanks>(output));
+  if (!config.training.eval_prompts.empty()) {
+    records.push_back(std::make_unique<SampledTexts>(output, resumed.step));
+  }
   const MonitorConfig& monitors = config.monitors;
   const RunDescription description = describe_run(loaded);
   if (monitors.tensorboard.enabled) {

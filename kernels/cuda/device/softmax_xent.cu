@@ -165,6 +165,26 @@ __global__ void combine_kernel(const RowStats* stats_RN,
   losses[n] = loss.loss;
 }
 
+/// A thread a token.
+__global__ void find_hits_kernel(const RowStats* stats_RN,
+                                 std::int64_t ranks,
+                                 std::int64_t tokens,
+                                 const std::int32_t* targets,
+                                 float* hits) {
+  const std::int64_t n = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (n >= tokens) {
+    return;
+  }
+  float largest = stats_RN[n].largest;
+  float target_logit = 0.0F;
+  for (std::int64_t rank = 0; rank < ranks; ++rank) {
+    const RowStats slice = stats_RN[rank * tokens + n];
+    largest = fmaxf(largest, slice.largest);
+    target_logit += slice.target_logit;
+  }
+  hits[n] = targets[n] != kIgnoredTarget && target_logit >= largest ? 1.0F : 0.0F;
+}
+
 constexpr int kCountThreads = 256;
 
 __global__ void count_targets_kernel(const std::int32_t* targets,
@@ -241,6 +261,21 @@ void cross_entropy_combine(const Launch& to,
   launch("cross_entropy_combine", combine_kernel,
          dim3(static_cast<unsigned>((tokens + kThreads - 1) / kThreads)), dim3(kThreads), 0,
          to.stream, reinterpret_cast<const RowStats*>(stats_RN3), ranks, tokens, logsumexp, losses);
+}
+
+void find_hits(const Launch& to,
+               const float* stats_RN3,
+               std::int64_t ranks,
+               std::int64_t tokens,
+               const std::int32_t* targets,
+               float* hits) {
+  if (tokens == 0) {
+    return;
+  }
+  constexpr unsigned kThreads = 256;
+  launch("find_hits", find_hits_kernel,
+         dim3(static_cast<unsigned>((tokens + kThreads - 1) / kThreads)), dim3(kThreads), 0,
+         to.stream, reinterpret_cast<const RowStats*>(stats_RN3), ranks, tokens, targets, hits);
 }
 
 void count_targets(

@@ -41,6 +41,14 @@ void cross_entropy_combine(const Launch& to,
                            float* logsumexp,
                            float* losses);
 
+/// hits[n] = 1 where no logit is larger than the target's.
+void find_hits(const Launch& to,
+               const float* stats_RN3,
+               std::int64_t ranks,
+               std::int64_t tokens,
+               const std::int32_t* targets,
+               float* hits);
+
 /// *total = or += the targets that are not kIgnoredTarget.
 void count_targets(
     const Launch& to, const std::int32_t* targets, std::int64_t n, double* total, bool adds);

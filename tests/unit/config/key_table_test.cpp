@@ -350,6 +350,8 @@ const std::map<std::string, Flip>& flips() {
       {"peft.use_dora", {"true", {kAdapters}}},
       {"peft.lora_dropout", {"0.25", {kAdapters}}},
       {"training.neftune_noise_alpha", {"5"}},
+      {"training.eval_prompts", {"[\"Once\"]"}},
+      {"training.eval_tokens", {"5", {"training.eval_prompts=[\"Once\"]"}}},
       {"preferences.loss_type", {"ipo"}},
       {"preferences.beta", {"0.5", {kRobust}}},
       {"preferences.label_smoothing", {"0.25", {kRobust}}},

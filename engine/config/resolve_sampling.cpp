@@ -1,0 +1,42 @@
+// Texts that ranks continue by the model that they train: training.eval_prompts.
+#include <string>
+
+#include <fmt/format.h>
+
+#include "engine/config/json_text.h"
+#include "engine/config/resolve_parts.h"
+
+namespace dstrain {
+
+void resolve_sampling(const LoadedConfig& loaded, Origins& origins) {
+  const Config& config = loaded.config;
+  constexpr const char* kPrompts = "training.eval_prompts";
+  if (config.training.eval_prompts.empty()) return;
+  const auto refuse = [&](const std::string& why) {
+    throw_config_error(origins[kPrompts], kPrompts,
+                       fmt::format("a rank continues texts by all of the model, {}", why));
+  };
+  if (config.zero.stage == 3) {
+    refuse("which zero_optimization.stage 3 cuts: take stage 2 or less");
+  }
+  if (config.tensor_parallel.size > 1) {
+    refuse("which tensor_parallel cuts: write 1 for its size");
+  }
+  if (config.pipeline.stages * config.pipeline.virtual_stages > 1) {
+    refuse("which pipeline cuts: write 1 for its stages");
+  }
+  if (config.expert_parallel.size > 1) {
+    refuse("which expert_parallel cuts: write 1 for its size");
+  }
+  if (config.preferences.of_scores() || config.model.scores) {
+    refuse("and this one gives scores in place of tokens: leave the prompts out");
+  }
+  if (config.training.eval_tokens >= config.data.sequence_length) {
+    throw_config_error(
+        origins["training.eval_tokens"], "training.eval_tokens",
+        fmt::format("{} tokens and a prompt do not fit in data.sequence_length {}: expected fewer",
+                    config.training.eval_tokens, config.data.sequence_length));
+  }
+}
+
+}  // namespace dstrain
