@@ -314,9 +314,23 @@ ChatExample example_of(const Json& object) {
                   keys.empty() ? "" : fmt::format(" (but {})", fmt::join(keys, ", ")))};
 }
 
-}  // namespace
+ChatPrompt prompt_of(const Json& object) {
+  const Json* const prompt = find(object, "prompt");
+  if (prompt != nullptr && prompt->is_string()) {
+    return {.is_text = true, .text = prompt->get<std::string>()};
+  }
+  const Json* const messages = prompt != nullptr ? prompt : find(object, "messages");
+  if (messages == nullptr) throw Refusal{"has no \"prompt\""};
+  ChatPrompt made;
+  made.conversation.messages =
+      messages_of(*messages, prompt != nullptr ? "\"prompt\"" : "\"messages\"");
+  take_context(object, made.conversation);
+  return made;
+}
 
-std::variant<ChatExample, std::string> read_chat_example(std::string_view line) {
+/// What `read` makes of the object that a line is, or why not.
+template <typename Made>
+std::variant<Made, std::string> read_line(std::string_view line, Made (*read)(const Json&)) {
   const Json json = Json::parse(line, nullptr, false);
   if (json.is_discarded()) {
     return "is not JSON";
@@ -325,10 +339,20 @@ std::variant<ChatExample, std::string> read_chat_example(std::string_view line) 
     return fmt::format("is {}, expected an object", json.type_name());
   }
   try {
-    return example_of(json);
+    return read(json);
   } catch (Refusal& refusal) {
     return std::move(refusal.why);
   }
+}
+
+}  // namespace
+
+std::variant<ChatPrompt, std::string> read_chat_prompt(std::string_view line) {
+  return read_line<ChatPrompt>(line, prompt_of);
+}
+
+std::variant<ChatExample, std::string> read_chat_example(std::string_view line) {
+  return read_line<ChatExample>(line, example_of);
 }
 
 }  // namespace dstrain

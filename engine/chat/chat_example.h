@@ -43,6 +43,15 @@ struct ChatExample {
   bool is_liked = true;
 };
 
+/// What a model is to answer: the "prompt" of a line, a text or messages; or its "messages".
+struct ChatPrompt {
+  Conversation conversation{};  ///< unless it is a text
+  bool is_text = false;
+  std::string text{};
+};
+/// The prompt, or a clause that says why the line has none.
+std::variant<ChatPrompt, std::string> read_chat_prompt(std::string_view line);
+
 /// The example, or, where the line is none, a clause that says why: "has no …".
 std::variant<ChatExample, std::string> read_chat_example(std::string_view line);
 

@@ -21,6 +21,7 @@
 #include "engine/config/number_formats.h"
 #include "engine/config/offload_config.h"
 #include "engine/config/optimizer_config.h"
+#include "engine/config/policy_config.h"
 #include "engine/config/preference_config.h"
 #include "engine/config/quantization_config.h"
 #include "engine/config/recompute_config.h"
@@ -219,6 +220,7 @@ struct Config {
   AdapterConfig adapters;  ///< "peft"
   QuantizationConfig quantization;
   PreferenceConfig preferences;
+  PolicyConfig policy;  ///< "grpo"
   SchedulerConfig scheduler;
   SequenceRamp curriculum;  ///< curriculum_learning
   std::int64_t steps_per_print = 10;

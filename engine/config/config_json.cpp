@@ -332,7 +332,8 @@ void finish(ConfigDraft& draft,
     draft.derived["training.output_dir"] = "runs/<name of the config>";
   }
   finish_automatic(draft);
-  if (config.data.validation.empty() && config.training.eval_interval > 0) {
+  if (config.data.validation.empty() && config.training.eval_prompts.empty() &&
+      config.training.eval_interval > 0) {
     notices.emplace_back("no effect: training.eval_interval: there is no data.validation");
   }
 }

@@ -25,6 +25,7 @@ const std::vector<Key>& all_keys() {
     add(peft_keys());
     add(quantization_keys());
     add(preference_keys());
+    add(policy_keys());
     return all;
   }();
   return keys;

@@ -82,6 +82,10 @@ void find_samples(LoadedConfig& loaded, Origins& origins) {
   for (const auto* sources : {&data.train, &data.validation}) {
     for (const DataSource& source : *sources) {
       const bool is_json_lines = names_json_lines(source.prefix);
+      if (is_json_lines && loaded.config.policy.enabled()) {  // of prompts
+        has_json_lines = true;
+        continue;
+      }
       const auto description = is_json_lines ? std::nullopt : description_of_prefix(source.prefix);
       if (!description && !is_json_lines) continue;
       const bool has_samples = is_json_lines || !description->samples.empty();

@@ -1,4 +1,5 @@
-// Texts that ranks continue by the model that they train: training.eval_prompts.
+// Texts that ranks continue by the model that they train: training.eval_prompts, and what "grpo"
+// has rewarded.
 #include <string>
 
 #include <fmt/format.h>
@@ -10,8 +11,10 @@ namespace dstrain {
 
 void resolve_sampling(const LoadedConfig& loaded, Origins& origins) {
   const Config& config = loaded.config;
-  constexpr const char* kPrompts = "training.eval_prompts";
-  if (config.training.eval_prompts.empty()) return;
+  const bool is_policy = config.policy.enabled();
+  const bool has_prompts = !config.training.eval_prompts.empty();
+  const char* const kPrompts = is_policy ? "grpo.reward_command" : "training.eval_prompts";
+  if (!is_policy && !has_prompts) return;
   const auto refuse = [&](const std::string& why) {
     throw_config_error(origins[kPrompts], kPrompts,
                        fmt::format("a rank continues texts by all of the model, {}", why));
@@ -31,7 +34,7 @@ void resolve_sampling(const LoadedConfig& loaded, Origins& origins) {
   if (config.preferences.of_scores() || config.model.scores) {
     refuse("and this one gives scores in place of tokens: leave the prompts out");
   }
-  if (config.training.eval_tokens >= config.data.sequence_length) {
+  if (has_prompts && config.training.eval_tokens >= config.data.sequence_length) {
     throw_config_error(
         origins["training.eval_tokens"], "training.eval_tokens",
         fmt::format("{} tokens and a prompt do not fit in data.sequence_length {}: expected fewer",

@@ -92,6 +92,7 @@ GeneratedText generate_text(CachedModel& model,
     const std::int32_t token = drawable.choose(logits, request.sampling, count);
     if (std::find(request.ends.begin(), request.ends.end(), token) != request.ends.end()) {
       result.reason = EndReason::kEndOfText;
+      result.end = token;
       break;
     }
     result.tokens.push_back(token);

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -43,6 +44,7 @@ struct GenerationHooks {
 struct GeneratedText {
   std::string text;                  ///< whole UTF-8, all that on_text has seen
   std::vector<std::int32_t> tokens;  ///< those drawn, without the id that ended the text
+  std::optional<std::int32_t> end;   ///< that id
   EndReason reason = EndReason::kMaxTokens;
   double prompt_seconds = 0.0;  ///< until the first token could be drawn
   double token_seconds = 0.0;   ///< for all that came behind it

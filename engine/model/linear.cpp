@@ -83,8 +83,9 @@ Tensor Linear::make_directions(const LayerContext& context,
 // the adapters' dropout removes goes through the weight as it is.
 void Linear::forward(const LayerContext& context, int slot, ConstTensor x, Tensor y) const {
   const ConstTensor weight_OI = weight(context);
-  if (!magnitudes_) multiply(context, x, weight_OI, bias(context), y);
-  if (!low_rank_) return;
+  const bool adapts = low_rank_ && !context.without_adapters;
+  if (!magnitudes_ || !adapts) multiply(context, x, weight_OI, bias(context), y);
+  if (!adapts) return;
   const ConstTensor read = read_by_adapters(context, slot, x);
   if (!magnitudes_) return low_rank_->forward(context, read, y);
   make_directions(context, slot, read, weight_OI);

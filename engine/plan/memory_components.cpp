@@ -97,10 +97,10 @@ MemoryComponent component_of(RegionKind kind) {
     case RegionKind::kWireBuckets:
       return MemoryComponent::kBuckets;
     case RegionKind::kConstants:
+    case RegionKind::kCache:
       return MemoryComponent::kWorkspace;
     case RegionKind::kSaved:
     case RegionKind::kScratch:
-    case RegionKind::kCache:
       break;
   }
   fail_check(fmt::format("the region \"{}\" is of several components", name_of(kind)),

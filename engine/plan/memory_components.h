@@ -23,7 +23,8 @@ enum class MemoryComponent : std::uint8_t {
   kLogits,            ///< of one chunk of the tokens
   kGatherBuffers,     ///< ZeRO stage 3: units made whole
   kBuckets,           ///< gradients on their way to where they are kept
-  kWorkspace          ///< what lives within one call, and constant tables
+  kWorkspace          ///< what lives within one call, constant tables, and the cache of texts that
+                      ///< are continued
 };
 constexpr std::array kMemoryComponents = {
     MemoryComponent::kParameters,       MemoryComponent::kGradients,

@@ -48,6 +48,7 @@ struct ExecContext {
   const Site* disk = nullptr;      ///< likewise for regions on a disk
   ExpertTally* experts = nullptr;  ///< nullptr: there are none
   InputCopies* input_copies = nullptr;  ///< nullptr: blocks' inputs stay on the device
+  bool without_adapters = false;        ///< layers compute as if they had none
 
   /// The site of work on what lies in a space.
   [[nodiscard]] Site site(Space space) const {

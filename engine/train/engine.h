@@ -141,6 +141,8 @@ class Engine {
   /// Whether what a WeighingObjective finds on this rank counts: of several ranks that know the
   /// same losses, that is one.
   [[nodiscard]] bool tells_losses() const;
+  /// Whether forwards, from here on, compute with adapters, where there are some.
+  void use_adapters(bool use) { context_.without_adapters = !use; }
   [[nodiscard]] int threads() const { return threads_; }
   [[nodiscard]] const Arena& arena() const { return arena_; }
   [[nodiscard]] const LayerContext& context() const { return context_; }

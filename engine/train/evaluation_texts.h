@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "engine/config/config.h"
-#include "engine/generate/find_tokenizer.h"
 #include "engine/train/engine.h"
+#include "engine/train/prompt_encoder.h"
 #include "engine/train/step_metrics.h"
 #include "engine/train/text_sampler.h"
 
@@ -24,11 +24,9 @@ class EvaluationTexts {
   std::vector<SampledText> sample();
 
  private:
-  [[nodiscard]] std::vector<std::int32_t> tokens_of(const std::string& prompt) const;
-
   const Config& config_;
   Engine& engine_;
-  FoundTokenizer tokenizer_;
+  PromptEncoder encoder_;
   TextSampler sampler_;
   std::vector<std::vector<std::int32_t>> prompts_;
 };

@@ -203,7 +203,7 @@ WindowOptions windows_of(const OffloadConfig& offload) {
 std::optional<SamplingPlan> plan_sampling(const Config& config,
                                           LayerShape shape,
                                           Blueprint& blueprint) {
-  if (config.training.eval_prompts.empty()) return std::nullopt;
+  if (config.training.eval_prompts.empty() && !config.policy.enabled()) return std::nullopt;
   const GenerationSizes sizes{.compute = shape.compute,
                               .positions = shape.sequence,
                               .chunk_tokens = std::min(shape.sequence, kPromptChunk)};
@@ -396,7 +396,7 @@ RunPlan make_run_plan(const Config& config,
       .adapters = adapters_of(config),
       .coded = coded_modules(config),
       .rates = config.rates,
-      .weighs_targets = config.preferences.enabled(),
+      .weighs_targets = config.preferences.enabled() || config.policy.enabled(),
       .together = goes_block_by_block(config)};
   Blueprint blueprint;
   std::vector<ChunkPlan> chunks = plan_chunks(config, shape, pipeline_rank, blueprint);

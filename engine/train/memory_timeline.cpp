@@ -81,7 +81,8 @@ class Bookkeeper {
     for (const BufferDecl& buffer : plan_.blueprint.buffers()) {
       const std::int64_t bytes = MemoryPlan::bytes_of(buffer);
       const MemoryComponent component = component_of(buffer);
-      if (buffer.lifetime == Lifetime::kConstant || buffer.space != Space::kDevice) {
+      if (buffer.lifetime == Lifetime::kConstant || buffer.lifetime == Lifetime::kCache ||
+          buffer.space != Space::kDevice) {
         continue;  // standing, or not on the device
       }
       if (buffer.chunk == BufferDecl::kNoChunk) {

@@ -163,6 +163,7 @@ DataConfig with_prepared_samples(const DataConfig& data,
 
 DataConfig with_prepared_samples(const Config& config,
                                  const std::function<bool()>& stop_requested) {
+  if (config.policy.enabled()) return config.data;  // prompts are read as they are
   return with_prepared_samples(config.data, config.initial_weights,
                                fs::path(config.training.output_dir) / "data", stop_requested);
 }

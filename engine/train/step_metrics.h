@@ -57,6 +57,28 @@ struct SampledText {
   std::string ended_by;  ///< name_of(EndReason)
 };
 
+/// A completion that was sampled, rewarded and trained in a step.
+struct SampledRollout {
+  std::string prompt;  ///< JSON: a text, or messages
+  std::string text;    ///< UTF-8
+  std::vector<std::int32_t> prompt_ids;
+  std::vector<std::int32_t> ids;  ///< of the completion, with that which ended it
+  bool is_truncated = false;
+  double reward = 0.0;
+  double advantage = 0.0;
+};
+
+/// Of the completions of a step.
+struct PolicyMetrics {
+  double reward = 0.0;            ///< their mean
+  double reward_deviation = 0.0;  ///< within the completions of a prompt, the mean
+  double completion_tokens = 0.0;
+  double truncated = 0.0;            ///< the share of those that were cut off
+  std::optional<double> divergence;  ///< from the reference, nats a token; none without β
+  double sampling_seconds = 0.0;
+  double reward_seconds = 0.0;
+};
+
 struct StepMetrics {
   std::int64_t step = 0;             ///< optimizer steps done
   std::int64_t batch_size = 0;       ///< sequences of the step
@@ -65,6 +87,8 @@ struct StepMetrics {
   std::int64_t samples = 0;          ///< sequences seen since step 0
   double loss = 0.0;                 ///< mean over the step's tokens, nats; or over its pairs
   std::optional<PreferenceMetrics> preferences{};  ///< none: the next token alone is trained
+  std::optional<PolicyMetrics> policy{};           ///< none: no rewards
+  std::vector<SampledRollout> rollouts{};          ///< on rank 0
   std::optional<double> validation_loss;
   std::optional<double> validation_token_accuracy{};  ///< none: targets are weighed
   std::optional<PreferenceMetrics> validation_preferences{};

@@ -109,20 +109,21 @@ Trainer::Trainer(const LoadedConfig& loaded,
       peak_flops_(peak_flops(config_, engine)),
       left_out_flops_(left_out_flops_per_token(engine.plan().shape)),
       is_rank0_(engine.world().rank() == 0),
-      train_data_(require_document_end(config_.data),
-                  config_.data.train,
-                  config_.model.vocab_size,
-                  config_.training.seed),
       load_train_([this](std::int64_t first_sample,
                          std::span<std::int32_t> inputs,
                          std::span<std::int32_t> targets) {
-        train_data_.load(first_sample, inputs, targets);
+        if (rewards_) return rewards_->load(first_sample, inputs, targets);
+        train_data_->load(first_sample, inputs, targets);
       }),
       checkpoints_(output_dir(config_) / "checkpoints", options.disk_probe),
       policy_(std::make_unique<SynchronousSteps>(
           engine,
           OwnRank{.report = [this] { return report(); },
                   .saved_step = [this] { return saves_->saved_step(); }})) {
+  if (!config_.policy.enabled()) {
+    train_data_.emplace(require_document_end(config_.data), config_.data.train,
+                        config_.model.vocab_size, config_.training.seed);
+  }
   if (!config_.data.validation.empty()) {
     validation_data_.emplace(config_.data, config_.data.validation, config_.model.vocab_size,
                              config_.training.seed);
@@ -131,10 +132,10 @@ Trainer::Trainer(const LoadedConfig& loaded,
   if (options.waits != nullptr) {
     waits_for_ = waits_by_group(*options.waits, engine_.plan().groups);
   }
-  if (is_rank0_) {
+  if (is_rank0_ && train_data_) {
     const BatchLoader* const validation = validation_data_ ? &*validation_data_ : nullptr;
-    tell_of_missing_hashes(train_data_, validation);
-    tell_of_packing(train_data_, validation);
+    tell_of_missing_hashes(*train_data_, validation);
+    tell_of_packing(*train_data_, validation);
   }
   state_.seed = config_.training.seed;
   state_.config = to_json(loaded);
@@ -156,7 +157,7 @@ Trainer::Trainer(const LoadedConfig& loaded,
   const bool has_work =
       !trains || !broadcast_text(owner_ != nullptr ? "work" : "", 0, engine_.world()).empty();
   if (config_.preferences.enabled() && has_work) {
-    preferences_.emplace(config_, engine_, train_data_,
+    preferences_.emplace(config_, engine_, *train_data_,
                          validation_data_ ? &*validation_data_ : nullptr, options_);
     signal_ = preferences_->find_reference(take_first_weights);
     if (signal_ != 0) return;  // before the first step
@@ -176,7 +177,11 @@ Trainer::Trainer(const LoadedConfig& loaded,
   } else if (!has_first_weights) {
     take_first_weights();
   }
-  if (engine_.plan().sampling) texts_.emplace(config_, engine_);
+  if (!config_.training.eval_prompts.empty()) texts_.emplace(config_, engine_);
+  if (trains && config_.policy.enabled()) {
+    rewards_.emplace(config_, engine_, options_);
+    rewards_->set_objective();
+  }
   if (!trains) {
     add_observers();
     return;
@@ -409,6 +414,7 @@ StepMetrics Trainer::train_one() {
   tell_of_growth(samples, sequence);
   tokens_ += samples * sequence;
   if (preferences_) preferences_->before_step(state_.consumed_samples, samples);
+  if (rewards_) rewards_->before_step(state_.consumed_samples, samples);
   StepOutcome outcome = policy_->step(state_, load_train_, [this, number] {
     if (replicas_->is_due(number)) replicas_->check(number, saves_->saved_step());
   });
@@ -444,6 +450,8 @@ StepMetrics Trainer::train_one() {
           .samples = state_.consumed_samples,
           .loss = agreement.loss,
           .preferences = preferences_of(agreement.sums),
+          .policy = rewards_ ? std::optional(rewards_->metrics(agreement.sums)) : std::nullopt,
+          .rollouts = rewards_ ? rewards_->rollouts() : std::vector<SampledRollout>{},
           .validation_loss = {},
           .learning_rate = outcome.params.learning_rate,
           .grad_norm = step.stats.grad_norm,
@@ -549,7 +557,8 @@ void Trainer::tell_end() const {
                      .validation_loss = last_validation_loss_,
                      .by_pairs = preferences_.has_value(),
                      .memory = policy_->agree().memory,
-                     .epochs = train_data_.epochs(state_.consumed_samples),
+                     .epochs = train_data_ ? train_data_->epochs(state_.consumed_samples)
+                                           : rewards_->epochs(state_.consumed_samples),
                      .saved_step = saves_->saved_step(),
                      .failed_saves = saves_->failed_saves(),
                      .checkpoint = is_rank0_ ? checkpoints_.latest() : std::nullopt};

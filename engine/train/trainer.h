@@ -17,6 +17,7 @@
 #include "engine/train/evaluation_texts.h"
 #include "engine/train/memory_watch.h"
 #include "engine/train/observers/run_observer.h"
+#include "engine/train/policy/policy_training.h"
 #include "engine/train/preference_training.h"
 #include "engine/train/replica_watch.h"
 #include "engine/train/resume.h"
@@ -89,10 +90,11 @@ class Trainer {
   double peak_flops_ = 0.0;      ///< a second, of all ranks' devices by data sheet; 0: not known
   double left_out_flops_ = 0.0;  ///< left_out_flops_per_token()
   bool is_rank0_;
-  BatchLoader train_data_;
+  std::optional<BatchLoader> train_data_;  ///< none: completions are sampled
   LoadBatch load_train_;
   std::optional<BatchLoader> validation_data_;
   std::optional<EvaluationTexts> texts_;           ///< none: the model continues none
+  std::optional<PolicyTraining> rewards_;          ///< none: nothing is sampled and rewarded
   std::optional<PreferenceTraining> preferences_;  ///< none: the next token alone is trained
   CheckpointStore checkpoints_;
   TrainingState state_;

@@ -51,6 +51,12 @@ const std::vector<Curve>& curves() {
        [](const M& m) -> Value { return static_cast<double>(m.batch_size); }},
       {"train/sequence_length", "tokens of each",
        [](const M& m) -> Value { return static_cast<double>(m.sequence_length); }},
+      {"train/reward", "mean of the step's completions",
+       [](const M& m) -> Value { return m.policy ? Value(m.policy->reward) : std::nullopt; }},
+      {"train/completion_tokens", "mean of the step's completions",
+       [](const M& m) -> Value {
+         return m.policy ? Value(m.policy->completion_tokens) : std::nullopt;
+       }},
       {"eval/loss", "validation loss, nats per token",
        [](const M& m) -> Value { return m.validation_loss; }},
       {"eval/token_accuracy", "share of validation targets that were the likeliest tokens",

@@ -192,6 +192,15 @@ std::string metrics_line(const StepMetrics& metrics, std::chrono::system_clock::
   line["tokens"] = metrics.tokens;
   line["loss"] = metrics.loss;
   if (metrics.preferences) add_preferences(line, "", *metrics.preferences);
+  if (metrics.policy) {
+    line["reward"] = metrics.policy->reward;
+    line["reward_std"] = metrics.policy->reward_deviation;
+    line["completion_tokens"] = metrics.policy->completion_tokens;
+    line["truncated"] = metrics.policy->truncated;
+    if (metrics.policy->divergence) line["divergence"] = *metrics.policy->divergence;
+    line["sampling_seconds"] = metrics.policy->sampling_seconds;
+    line["reward_seconds"] = metrics.policy->reward_seconds;
+  }
   if (metrics.validation_loss) {
     line["validation_loss"] = *metrics.validation_loss;
   }

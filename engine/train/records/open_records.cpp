@@ -9,6 +9,7 @@
 #include "engine/train/records/metrics_files.h"
 #include "engine/train/records/monitor_folder.h"
 #include "engine/train/records/recent_ranks.h"
+#include "engine/train/records/rollouts_file.h"
 #include "engine/train/records/run_description.h"
 #include "engine/train/records/sampled_texts.h"
 #include "engine/train/records/tensorboard.h"
@@ -26,6 +27,9 @@ std::vector<std::unique_ptr<StepRecords>> open_records(const LoadedConfig& loade
   records.push_back(std::make_unique<RecentRanks>(output));
   if (!config.training.eval_prompts.empty()) {
     records.push_back(std::make_unique<SampledTexts>(output, resumed.step));
+  }
+  if (config.policy.enabled()) {
+    records.push_back(std::make_unique<RolloutsFile>(output, resumed.step));
   }
   const MonitorConfig& monitors = config.monitors;
   const RunDescription description = describe_run(loaded);

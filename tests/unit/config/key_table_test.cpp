@@ -47,6 +47,7 @@ const std::string kLamb = R"(optimizer={"type": "Lamb"})";
 const std::string kMuon = R"(optimizer={"type": "Muon"})";
 const std::string kOneBitLamb = R"(optimizer={"type": "OneBitLamb"})";
 const std::string kZeroOneAdam = R"(optimizer={"type": "ZeroOneAdam"})";
+const std::string kRewards = "grpo.reward_command=cat";
 const std::string kAdapters = "peft.target_modules=\"all-linear\"";
 const std::string kRobust = "preferences.loss_type=robust";
 const std::string kTopK = "gradient_compression.kind=top_k";
@@ -352,6 +353,16 @@ const std::map<std::string, Flip>& flips() {
       {"training.neftune_noise_alpha", {"5"}},
       {"training.eval_prompts", {"[\"Once\"]"}},
       {"training.eval_tokens", {"5", {"training.eval_prompts=[\"Once\"]"}}},
+      {"grpo.reward_command", {"cat"}},
+      {"grpo.num_generations", {"4", {kRewards}}},
+      {"grpo.max_completion_length", {"5", {kRewards}}},
+      {"grpo.top_k", {"5", {kRewards}}},
+      {"grpo.top_p", {"0.5", {kRewards}}},
+      {"grpo.beta", {"0.5", {kRewards}}},
+      {"grpo.use_bias_correction_kl", {"false", {kRewards}}},
+      {"grpo.loss_type", {"dr_grpo", {kRewards}}},
+      {"grpo.scale_rewards", {"batch", {kRewards}}},
+      {"grpo.mask_truncated_completions", {"true", {kRewards}}},
       {"preferences.loss_type", {"ipo"}},
       {"preferences.beta", {"0.5", {kRobust}}},
       {"preferences.label_smoothing", {"0.25", {kRobust}}},

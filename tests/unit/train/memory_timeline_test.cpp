@@ -57,6 +57,18 @@ TEST_CASE("what is kept for backward fills its region at the highest and is gone
   }
 }
 
+TEST_CASE("what continues texts is counted", "[train][plan]") {
+  Config config = tiny_config({}, 1);
+  config.training.eval_prompts = {"a"};
+  const RunPlan plan = make_run_plan(config, 1, 0);
+  CHECK(plan.memory.region(RegionKind::kCache).bytes > 0);
+  const MemoryTimeline timeline = memory_timeline(plan);
+  CHECK(timeline.held.total() == plan.memory.bytes());
+  for (const MemoryMoment& moment : timeline.moments) {
+    CHECK(moment.in_use.total() <= plan.memory.bytes());
+  }
+}
+
 TEST_CASE("the peak of a step of one micro-batch is in the head's backward", "[train][plan]") {
   ModelSpec model = tiny_model(Family::kLlama);
   model.vocab_size = 4099;  // whose logits are more than a block's workspace

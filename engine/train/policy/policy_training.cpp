@@ -1,0 +1,259 @@
+#include "engine/train/policy/policy_training.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <utility>
+#include <variant>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "engine/chat/chat_example.h"
+#include "engine/checkpoint/agreement.h"
+#include "engine/config/config_error.h"
+#include "engine/generate/text_generator.h"
+#include "engine/train/objective/row_pass.h"
+#include "kernels/core/trace_range.h"
+#include "kernels/ignored_target.h"
+#include "kernels/math/philox.h"
+
+namespace dstrain {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point began) {
+  return std::chrono::duration<double>(Clock::now() - began).count();
+}
+
+std::string text_of(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+/// The seed that a sample of the run is drawn by.
+std::uint64_t seed_of(std::uint64_t seed, std::int64_t sample) {
+  constexpr std::uint64_t kStream = 0x726f6c6c6f7574;  // "rollout"
+  const auto words = philox(seed, static_cast<std::uint64_t>(sample), kStream);
+  return (std::uint64_t{words[0]} << 32) | words[1];
+}
+
+void fill_row(const Rollout& rollout,
+              std::span<std::int32_t> inputs,
+              std::span<std::int32_t> targets) {
+  std::fill(inputs.begin(), inputs.end(), 0);
+  std::fill(targets.begin(), targets.end(), kIgnoredTarget);
+  const auto size = rollout.ids.size();
+  std::copy(rollout.ids.begin(), rollout.ids.end(), inputs.begin());
+  const auto prompt = static_cast<std::size_t>(rollout.prompt_tokens);
+  for (std::size_t at = prompt; at < size; ++at) {
+    targets[at - 1] = rollout.ids[at];
+  }
+}
+
+}  // namespace
+
+PolicyTraining::PolicyTraining(const Config& config, Engine& engine, const TrainOptions& options)
+    : config_(config),
+      engine_(engine),
+      options_(options),
+      encoder_(config),
+      prompts_(config.data.train, config.training.seed),
+      sampler_(engine) {
+  if (engine.world().rank() == 0) program_.emplace(config.policy.reward_command);
+}
+
+void PolicyTraining::set_objective() {
+  engine_.set_objective(
+      std::make_unique<PolicyObjective>(engine_.plan(), config_.policy, rollouts_));
+}
+
+void PolicyTraining::before_step(std::int64_t start_sample, std::int64_t samples) {
+  const Clock::time_point began = Clock::now();
+  {
+    const TraceRange range("sample", start_sample);
+    sample(start_sample, samples);
+  }
+  sampling_seconds_ = seconds_since(began);
+  const Clock::time_point sampled = Clock::now();
+  reward();
+  reward_seconds_ = seconds_since(sampled);
+  set_advantages(rollouts_, config_.policy.generations, config_.policy.scale);
+  if (config_.policy.needs_reference()) find_reference();
+}
+
+void PolicyTraining::sample(std::int64_t start_sample, std::int64_t samples) {
+  const PolicyConfig& policy = config_.policy;
+  Communicator& world = engine_.world();
+  CachedModel& model = sampler_.begin();
+  const std::int64_t room = model.sizes().positions - policy.completion_tokens;
+  start_sample_ = start_sample;
+  rollouts_.assign(static_cast<std::size_t>(samples), {});
+  texts_.assign(static_cast<std::size_t>(samples), {});
+  std::string failure;
+  Json mine = Json::array();
+  for (std::int64_t i = 0; i < samples && failure.empty(); ++i) {
+    Rollout& rollout = rollouts_[static_cast<std::size_t>(i)];
+    const std::int64_t sample = start_sample + i;
+    const std::int64_t line = prompts_.draw(sample / policy.generations);
+    texts_[static_cast<std::size_t>(i)].line = line;
+    if (i % world.size() != world.rank()) continue;
+    if (options_.activity != nullptr) options_.activity->begin_phase(RunPhase::kTraining);
+    try {
+      const auto prompt = read_chat_prompt(prompts_.line(line));
+      if (const auto* const why = std::get_if<std::string>(&prompt)) throw ConfigError(*why);
+      rollout.ids = encoder_.ids_of(std::get<ChatPrompt>(prompt));
+      const std::int64_t size = std::ssize(rollout.ids);
+      if (size < 1 || size > room) {
+        throw ConfigError(
+            fmt::format("has a prompt of {} tokens, expected 1 to {}: data.sequence_length {} less "
+                        "grpo.max_completion_length {}",
+                        size, room, model.sizes().positions, policy.completion_tokens));
+      }
+    } catch (const ConfigError& error) {
+      failure = fmt::format("{}: {}", prompts_.where(line), error.what());
+      continue;
+    }
+    model.rewind(0);
+    const GeneratedText made =
+        generate_text(model, encoder_.tokenizer(),
+                      {.prompt = rollout.ids,
+                       .max_tokens = policy.completion_tokens,
+                       .sampling = {.top_k = policy.top_k,
+                                    .top_p = policy.top_p,
+                                    .seed = seed_of(config_.training.seed, sample)},
+                       .ends = encoder_.ends()},
+                      {});
+    std::vector<std::int32_t> completion = made.tokens;
+    if (made.end) completion.push_back(*made.end);
+    mine.push_back({i, rollout.ids, completion, made.text, !made.end.has_value()});
+  }
+  const Outcome worst = first_failure({failure.empty() ? 0 : 1, failure}, world);
+  if (worst.code != 0) throw ConfigError(worst.text);
+  Json all = Json::array();
+  for (const std::string& of_rank : gather_texts(text_of(mine), world)) {
+    all.push_back(Json::parse(of_rank));
+  }
+  for (const Json& of_rank : Json::parse(broadcast_text(text_of(all), 0, world))) {
+    for (const Json& made : of_rank) {
+      const auto i = made[0].get<std::size_t>();
+      Rollout& rollout = rollouts_[i];
+      rollout.ids = made[1].get<std::vector<std::int32_t>>();
+      rollout.prompt_tokens = std::ssize(rollout.ids);
+      for (const Json& id : made[2]) {
+        rollout.ids.push_back(id.get<std::int32_t>());
+      }
+      rollout.is_truncated = made[4].get<bool>();
+      texts_[i].text = made[3].get<std::string>();
+    }
+  }
+}
+
+std::string PolicyTraining::line_for_program(std::size_t rollout) const {
+  Json line = Json::parse(prompts_.line(texts_[rollout].line));
+  line["completion"] = texts_[rollout].text;
+  return text_of(line);
+}
+
+void PolicyTraining::reward() {
+  Json told;
+  if (program_) {
+    std::vector<std::string> lines;
+    for (std::size_t i = 0; i < rollouts_.size(); ++i) {
+      lines.push_back(line_for_program(i));
+    }
+    try {
+      told = {{"rewards", program_->rewards(lines)}};
+    } catch (const ConfigError& error) {
+      told = {{"failure", error.what()}};
+    }
+  }
+  told = Json::parse(broadcast_text(text_of(told), 0, engine_.world()));
+  if (told.contains("failure")) throw ConfigError(told["failure"].get<std::string>());
+  for (std::size_t i = 0; i < rollouts_.size(); ++i) {
+    rollouts_[i].reward = told["rewards"][i].get<double>();
+  }
+}
+
+/// By the model without its adapters, which is the one that training began with.
+void PolicyTraining::find_reference() {
+  const auto samples = std::ssize(rollouts_);
+  std::vector<double> nats(static_cast<std::size_t>(samples * config_.policy.completion_tokens));
+  const auto begin_of = [&](std::int64_t row) {
+    return static_cast<std::size_t>(row * config_.policy.completion_tokens);
+  };
+  engine_.use_adapters(false);
+  pass_over_rows(
+      engine_, samples,
+      [&](std::int64_t row, std::span<std::int32_t> inputs, std::span<std::int32_t> targets) {
+        fill_row(rollouts_[static_cast<std::size_t>(row)], inputs, targets);
+      },
+      [&](std::int64_t row, std::span<const float> nats_T) {
+        const Rollout& rollout = rollouts_[static_cast<std::size_t>(row)];
+        for (std::int64_t token = 0; token < rollout.completion_tokens(); ++token) {
+          nats[begin_of(row) + static_cast<std::size_t>(token)] =
+              nats_T[static_cast<std::size_t>(rollout.prompt_tokens - 1 + token)];
+        }
+      });
+  engine_.use_adapters(true);
+  add_over_ranks(nats, engine_.world());
+  for (std::int64_t row = 0; row < samples; ++row) {
+    Rollout& rollout = rollouts_[static_cast<std::size_t>(row)];
+    const auto begin = nats.begin() + static_cast<std::ptrdiff_t>(begin_of(row));
+    rollout.reference_nats.assign(begin, begin + rollout.completion_tokens());
+  }
+}
+
+void PolicyTraining::load(std::int64_t first_sample,
+                          std::span<std::int32_t> inputs,
+                          std::span<std::int32_t> targets) const {
+  const auto T = static_cast<std::size_t>(engine_.plan().batch.sequence);
+  for (std::size_t row = 0; row * T < inputs.size(); ++row) {
+    const auto at = static_cast<std::size_t>(first_sample - start_sample_) + row;
+    fill_row(rollouts_.at(at), inputs.subspan(row * T, T), targets.subspan(row * T, T));
+  }
+}
+
+PolicyMetrics PolicyTraining::metrics(const ObjectiveSums& sums) const {
+  PolicyMetrics metrics{
+      .divergence = {}, .sampling_seconds = sampling_seconds_, .reward_seconds = reward_seconds_};
+  if (config_.policy.needs_reference()) metrics.divergence = PolicyObjective::divergence_of(sums);
+  const auto count = static_cast<double>(rollouts_.size());
+  const auto generations = static_cast<std::size_t>(config_.policy.generations);
+  for (std::size_t begin = 0; begin < rollouts_.size(); begin += generations) {
+    double mean = 0.0;
+    double squares = 0.0;
+    for (std::size_t i = begin; i < begin + generations; ++i) {
+      mean += rollouts_[i].reward / static_cast<double>(generations);
+    }
+    for (std::size_t i = begin; i < begin + generations; ++i) {
+      squares += std::pow(rollouts_[i].reward - mean, 2.0);
+      metrics.completion_tokens += static_cast<double>(rollouts_[i].completion_tokens()) / count;
+      metrics.truncated += rollouts_[i].is_truncated ? 1.0 / count : 0.0;
+    }
+    const double groups = count / static_cast<double>(generations);
+    metrics.reward += mean / groups;
+    metrics.reward_deviation += std::sqrt(squares / static_cast<double>(generations - 1)) / groups;
+  }
+  return metrics;
+}
+
+std::vector<SampledRollout> PolicyTraining::rollouts() const {
+  std::vector<SampledRollout> shown;
+  for (std::size_t i = 0; program_ && i < rollouts_.size(); ++i) {
+    const Rollout& rollout = rollouts_[i];
+    const Json line = Json::parse(prompts_.line(texts_[i].line));
+    const auto completion = rollout.ids.begin() + rollout.prompt_tokens;
+    shown.push_back({.prompt = text_of(line.contains("prompt") ? line["prompt"] : line["messages"]),
+                     .text = texts_[i].text,
+                     .prompt_ids = {rollout.ids.begin(), completion},
+                     .ids = {completion, rollout.ids.end()},
+                     .is_truncated = rollout.is_truncated,
+                     .reward = rollout.reward,
+                     .advantage = rollout.advantage});
+  }
+  return shown;
+}
+
+}  // namespace dstrain

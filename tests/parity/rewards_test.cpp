@@ -1,0 +1,305 @@
+// Training on rewards of what the model answers ("grpo"): advantages and gradients are those of the
+// formulas, programs of rewards are obeyed and their failures told, every layout samples and trains
+// what one rank does, a resume goes on as if there had been no stop, and rewards grow. What runs
+// equal from outside: scripts/check_rewards.
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include <catch2/catch.hpp>
+
+#include "engine/config/config_error.h"
+#include "engine/train/make_run_plan.h"
+#include "engine/train/objective/policy_gradient.h"
+#include "engine/train/policy/reward_program.h"
+#include "engine/train/records/rollouts_file.h"
+#include "tests/harness/tiny_model.h"
+#include "tests/parity/adapted_runs.h"
+
+namespace dstrain::test {
+namespace {
+
+using Catch::Matchers::Contains;
+using nlohmann::json;
+
+std::vector<Rollout> rewarded(const std::vector<double>& rewards) {
+  std::vector<Rollout> rollouts;
+  for (const double reward : rewards) {
+    rollouts.push_back(
+        {.ids = {1, 2, 3}, .prompt_tokens = 1, .reward = reward, .reference_nats = {}});
+  }
+  return rollouts;
+}
+
+TEST_CASE("advantages are rewards beside those of the same prompt", "[rewards]") {
+  const auto advantages = [](RewardScale scale) {
+    std::vector<Rollout> rollouts = rewarded({1.0, 3.0, 5.0, 5.0});
+    set_advantages(rollouts, 2, scale);
+    std::vector<double> found;
+    for (const Rollout& rollout : rollouts) {
+      found.push_back(rollout.advantage);
+    }
+    return found;
+  };
+  CHECK(advantages(RewardScale::kNone) == std::vector<double>{-1.0, 1.0, 0.0, 0.0});
+  const double deviation = std::sqrt(2.0) + 1e-4;
+  CHECK(advantages(RewardScale::kGroup) ==
+        std::vector<double>{-1.0 / deviation, 1.0 / deviation, 0.0, 0.0});
+  const double of_batch = std::sqrt(11.0 / 3.0) + 1e-4;
+  CHECK(advantages(RewardScale::kBatch)[1] == Approx(1.0 / of_batch).epsilon(1e-12));
+}
+
+/// A step of two prompts with two completions each, whose losses are `nats`.
+struct Step {
+  PolicyConfig config{.reward_command = "true", .generations = 2, .completion_tokens = 6};
+  std::vector<Rollout> rollouts;
+  std::vector<float> nats;  // of 4 sequences of 8 tokens
+
+  Step() {
+    for (int i = 0; i < 4; ++i) {
+      Rollout rollout{.ids = std::vector<std::int32_t>(static_cast<std::size_t>(5 + i % 3), 1),
+                      .prompt_tokens = 2,
+                      .is_truncated = i == 3,
+                      .advantage = 0.5 * i - 0.7,
+                      .reference_nats = {}};
+      for (std::int64_t token = 0; token < rollout.completion_tokens(); ++token) {
+        rollout.reference_nats.push_back(0.9F + 0.1F * static_cast<float>(token + i));
+      }
+      rollouts.push_back(rollout);
+    }
+    for (int i = 0; i < 32; ++i) {
+      nats.push_back(1.0F + 0.05F * static_cast<float>(i % 7));
+    }
+  }
+
+  /// The sums, and the derivative by each loss.
+  ObjectiveSums weigh(std::vector<float>& weights, const std::vector<float>& at) const {
+    TinyOptions options;
+    options.sequence = 8;
+    options.micro_batch = 4;
+    PolicyObjective objective(make_run_plan(tiny_config(options, 1), 1, 0), config, rollouts);
+    objective.begin_step(0, 4);
+    weights.assign(32, 7.0F);
+    objective.weigh(
+        {.use = BatchUse::kTraining, .first_sample = 0, .counted_samples = 4, .nats_BT = at},
+        weights);
+    return objective.take_sums();
+  }
+};
+
+TEST_CASE("completions weigh as their loss's derivative says", "[rewards]") {
+  for (const PolicyLoss loss : {PolicyLoss::kDapo, PolicyLoss::kGrpo, PolicyLoss::kDrGrpo}) {
+    for (const bool mask : {false, true}) {
+      Step step;
+      step.config.loss = loss;
+      step.config.beta = 0.3;
+      step.config.mask_truncated = mask;
+      step.config.unbiased_divergence = !mask;
+      CAPTURE(static_cast<int>(loss), mask);
+      std::vector<float> weights;
+      const ObjectiveSums sums = step.weigh(weights, step.nats);
+      const double tokens = mask ? 3 + 4 + 5 : 3 + 4 + 5 + 3;
+      CHECK(sums[1] == (loss == PolicyLoss::kDapo   ? tokens
+                        : loss == PolicyLoss::kGrpo ? 4.0
+                                                    : 4.0 * 6.0));
+      std::vector<float> ignored;
+      for (std::size_t i = 0; i < 32; ++i) {
+        const std::size_t row = i / 8;
+        const auto at = static_cast<std::int64_t>(i % 8) + 1;
+        const Rollout& rollout = step.rollouts[row];
+        const bool is_trained = at >= 2 && at < std::ssize(rollout.ids) && !(mask && row == 3);
+        // The ratio is 1, and its derivative by the loss -1: the divergence alone is felt here.
+        constexpr float kStep = 1e-2F;
+        std::vector<float> moved = step.nats;
+        moved[i] += kStep;
+        const double above = step.weigh(ignored, moved)[0];
+        moved[i] -= 2 * kStep;
+        const double below = step.weigh(ignored, moved)[0];
+        const double share = loss == PolicyLoss::kGrpo
+                                 ? 1.0 / static_cast<double>(rollout.completion_tokens())
+                                 : 1.0;
+        double expected = is_trained ? (above - below) / (2 * static_cast<double>(kStep)) +
+                                           share * rollout.advantage
+                                     : 0.0;
+        if (is_trained && step.config.unbiased_divergence) {
+          const double d = static_cast<double>(step.nats[i]) -
+                           static_cast<double>(rollout.reference_nats[i % 8 - 1]);
+          expected -= share * step.config.beta * (std::exp(d) - d - 1.0);
+        }
+        CHECK(static_cast<double>(weights[i]) == Approx(expected).margin(2e-5));
+      }
+    }
+  }
+}
+
+TEST_CASE("a program rewards lines, and says how it failed", "[rewards]") {
+  RewardProgram lengths("while read -r line; do echo ${#line}; done");
+  CHECK(lengths.rewards({"abc", "", "12345"}) == std::vector<double>{3.0, 0.0, 5.0});
+  // More than pipes hold, both ways.
+  const std::vector<std::string> many(20'000, std::string(30, 'x'));
+  CHECK(lengths.rewards(many) == std::vector<double>(many.size(), 30.0));
+  RewardProgram objects("while read -r line; do echo '{\"reward\": -1.5, \"why\": 1}'; done");
+  CHECK(objects.rewards({"a"}) == std::vector<double>{-1.5});
+
+  const auto why_not = [](const std::string& command) {
+    try {
+      RewardProgram program(command);
+      program.rewards({"a", "b"});
+    } catch (const ConfigError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  CHECK_THAT(why_not("read line; echo 1; exit 3"), Contains("ended with status 3 after 1 of 2"));
+  CHECK_THAT(why_not("exec 2>/dev/null; nonsense-command"), Contains("ended with status 127"));
+  CHECK_THAT(why_not("kill -9 $$"), Contains("was ended by signal 9"));
+  CHECK_THAT(why_not("while read -r line; do echo good; done"),
+             Contains("answered \"good\", expected a number"));
+  CHECK_THAT(why_not("read -r line; printf '1\\n2\\n3\\n'; cat"), Contains("more lines"));
+}
+
+class RewardedRuns : public AdaptedRuns {
+ public:
+  RewardedRuns() {
+    std::ofstream file(path("prompts.jsonl"));
+    for (const char* const prompt : {"#", "$ $", "%&", "(((", ")"}) {
+      file << json{{"prompt", prompt}, {"answer", 3}}.dump() << "\n";
+    }
+  }
+  /// The more of ()*+,-./ a completion has, the better it is.
+  [[nodiscard]] json rewards(const json& more = json::object()) const {
+    json changes = {
+        {"model", {{"initial_weights", path("base")}}},
+        {"data",
+         {{"train", path("prompts.jsonl")}, {"tokenizer", "bytes"}, {"sequence_length", 16}}},
+        {"grpo",
+         {{"reward_command",
+           R"(while IFS= read -r line; do end=${line##*completion}; marks=$(printf %s "$end" | tr -dc '(-/'); echo ${#marks}; done)"},
+          {"num_generations", 4},
+          {"max_completion_length", 8}}}};
+    json all = merged(adapters(), changes);
+    all["data"]["validation"] = nullptr;
+    all.merge_patch(more);
+    return all;
+  }
+  [[nodiscard]] std::vector<json> rollouts(const std::string& run) const {
+    std::ifstream file(path(run) + "/" + RolloutsFile::kFile);
+    std::vector<json> lines;
+    for (std::string line; std::getline(file, line);) {
+      lines.push_back(json::parse(line));
+    }
+    return lines;
+  }
+};
+
+TEST_CASE("what is sampled is rewarded and trained, and rewards grow", "[parity][rewards]") {
+  const RewardedRuns runs;
+  json changes = runs.rewards({{"optimizer", {{"params", {{"lr", 0.02}}}}}});
+  changes["scheduler"] = nullptr;
+  changes.erase("peft");
+  const std::vector<json> lines = runs.train("learning", 30, 1, changes);
+  const auto mean = [&](std::size_t begin, std::size_t end) {
+    double sum = 0.0;
+    for (std::size_t i = begin; i < end; ++i) {
+      sum += lines[i].at("reward").get<double>() / static_cast<double>(end - begin);
+    }
+    return sum;
+  };
+  INFO(mean(0, 5) << " to " << mean(25, 30));
+  CHECK(mean(25, 30) > mean(0, 5) + 1.0);
+  const std::vector<json> rollouts = runs.rollouts("learning");
+  REQUIRE(rollouts.size() == 30U * 8);
+  for (std::size_t i = 0; i < rollouts.size(); ++i) {
+    const json& rollout = rollouts[i];
+    CHECK(rollout.at("prompt") == rollouts[i / 4 * 4].at("prompt"));
+    const std::string text = rollout.at("completion");
+    const auto marks =
+        std::count_if(text.begin(), text.end(), [](unsigned char c) { return c >= 40 && c <= 47; });
+    CHECK(rollout.at("reward") == static_cast<double>(marks));
+    CHECK(rollout.at("completion_ids").size() <= 8);
+  }
+}
+
+TEST_CASE("every layout samples and trains what one rank does", "[parity][rewards]") {
+  const RewardedRuns runs;
+  for (const json& policy : {json::object(), json{{"beta", 0.2}, {"loss_type", "grpo"}}}) {
+    const json changes = runs.rewards({{"grpo", policy}});
+    const std::string kind = policy.empty() ? "plain" : "divergence";
+    const std::vector<json> single = runs.train(kind, 4, 1, changes);
+    const struct {
+      const char* name;
+      int ranks;
+      json changes;
+    } layouts[] = {{"dp2", 2, json::object()},
+                   {"zero2", 2, {{"zero_optimization", {{"stage", 2}}}}},
+                   {"cp2", 2, {{"context_parallel", {{"size", 2}}}}},
+                   {"recomputed", 1, {{"activation_checkpointing", {{"granularity", "full"}}}}},
+                   {"zero1", 2, {{"zero_optimization", {{"stage", 1}}}}}};
+    for (const auto& layout : layouts) {
+      const std::string name = kind + layout.name;
+      INFO(name);
+      const std::vector<json> lines =
+          runs.train(name, 4, layout.ranks, merged(changes, layout.changes));
+      REQUIRE(lines.size() == single.size());
+      const std::vector<json> sampled = runs.rollouts(name);
+      const std::vector<json> expected = runs.rollouts(kind);
+      REQUIRE(sampled.size() == expected.size());
+      for (std::size_t i = 0; i < sampled.size(); ++i) {
+        CHECK(sampled[i].at("completion_ids") == expected[i].at("completion_ids"));
+      }
+      for (std::size_t i = 0; i < lines.size(); ++i) {
+        CHECK(lines[i].at("loss").get<double>() ==
+              Approx(single[i].at("loss").get<double>()).epsilon(1e-5).margin(1e-6));
+        CHECK(lines[i].at("grad_norm").get<double>() ==
+              Approx(single[i].at("grad_norm").get<double>()).epsilon(1e-4).margin(1e-7));
+      }
+    }
+  }
+}
+
+TEST_CASE("a run of rewards goes on as if it had not stopped", "[parity][rewards]") {
+  const RewardedRuns runs;
+  const json changes = runs.rewards({{"bf16", {{"enabled", true}}},
+                                     {"grpo", {{"beta", 0.1}}},
+                                     {"zero_optimization", {{"stage", 2}}}});
+  const auto without_clocks = [](std::vector<json> lines) {
+    for (json& line : lines) {
+      line.erase("sampling_seconds");
+      line.erase("reward_seconds");
+    }
+    return lines;
+  };
+  const auto straight = without_clocks(runs.train("straight", 8, 2, changes));
+  runs.train("stopped", 4, 2, changes);
+  CHECK(without_clocks(runs.train("stopped", 8, 2, changes)) == straight);
+  CHECK(runs.rollouts("stopped") == runs.rollouts("straight"));
+}
+
+TEST_CASE("rewards that cannot be had are refused", "[parity][rewards]") {
+  const RewardedRuns runs;
+  const auto why_not = [&](int ranks, const json& changes) {
+    try {
+      runs.train("refused", 2, ranks, runs.rewards(changes));
+    } catch (const ConfigError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  CHECK_THAT(why_not(1, {{"grpo", {{"num_generations", 3}}}}), Contains("is no multiple of it"));
+  CHECK_THAT(why_not(1, {{"grpo", {{"temperature", 0.7}}}}), Contains("own probabilities"));
+  CHECK_THAT(why_not(1, {{"grpo", {{"reward_command", nullptr}}}}),
+             Contains("grpo.reward_command: missing"));
+  CHECK_THAT(why_not(1, {{"grpo", {{"max_completion_length", 16}}}}), Contains("do not fit"));
+  CHECK_THAT(why_not(1, {{"grpo", {{"beta", 0.1}}}, {"peft", {{"modules_to_save", {"lm_head"}}}}}),
+             Contains("without its adapters"));
+  CHECK_THAT(why_not(1, {{"grpo", {{"max_completion_length", 14}}}}),
+             Contains("prompts.jsonl:") && Contains("has a prompt of 3 tokens, expected 1 to 2"));
+  CHECK_THAT(why_not(2, {{"tensor_parallel", {{"size", 2}}}}), Contains("tensor_parallel cuts"));
+  CHECK_THAT(why_not(2, {{"grpo", {{"reward_command", "exit 4"}}}}),
+             Contains("ended with status 4 after 0 of 8 rewards"));
+}
+
+}  // namespace
+}  // namespace dstrain::test
