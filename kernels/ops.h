@@ -33,6 +33,7 @@ struct BlockCopy;    // block_copy.h
 struct SignParts;    // math/sign_code.h
 struct TopCode;      // math/top_code.h
 struct Nf4Code;      // math/nf4_code.h
+struct Int8Code;     // math/int8_code.h
 struct DropoutRows;  // dropout.h
 struct NoiseRows;
 struct GroupNormForward;  // group_norm.h

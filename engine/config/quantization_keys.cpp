@@ -12,7 +12,7 @@ template <typename Member>
 Key where_coded(const char* name, Member QuantizationConfig::*member) {
   Key key = null_is_default(kQuantization.field(name, {}, member));
   key.get = [get = std::move(key.get)](const Config& config) {
-    return config.quantization.in_4_bits ? get(config) : std::string();
+    return config.quantization.enabled() ? get(config) : std::string();
   };
   return key;
 }
@@ -22,6 +22,7 @@ Key where_coded(const char* name, Member QuantizationConfig::*member) {
 std::vector<Key> quantization_keys() {
   std::vector<Key> keys = {
       where_coded("load_in_4bit", &QuantizationConfig::in_4_bits),
+      where_coded("load_in_8bit", &QuantizationConfig::in_8_bits),
       where_coded("bnb_4bit_compute_dtype", &QuantizationConfig::compute_dtype),
       refused("quantization_config.quant_method", {"\"bitsandbytes\""},
               "weights are coded as bitsandbytes does: write \"bitsandbytes\""),
@@ -29,8 +30,6 @@ std::vector<Key> quantization_keys() {
               "4 bits are NF4's: write \"nf4\""),
       refused("quantization_config.bnb_4bit_use_double_quant", {"true"},
               "the scales of blocks are always coded in turn: write true"),
-      refused("quantization_config.load_in_8bit", {"false"},
-              "weights are coded in 4 bits: write false, and \"load_in_4bit\": true"),
       refused("quantization_config.llm_int8_skip_modules", {"[]"},
               "all linear layers of the blocks are coded, and nothing else: leave it out"),
   };

@@ -10,6 +10,7 @@ namespace dstrain {
 namespace {
 
 constexpr const char* kIn4Bits = "quantization_config.load_in_4bit";
+constexpr const char* kIn8Bits = "quantization_config.load_in_8bit";
 constexpr const char* kComputeDType = "quantization_config.bnb_4bit_compute_dtype";
 
 std::string name_of_compute(Precision precision) {
@@ -28,12 +29,14 @@ std::string name_of_compute(Precision precision) {
 
 void resolve_quantization(const LoadedConfig& loaded, Origins& origins) {
   const Config& config = loaded.config;
-  if (!config.quantization.in_4_bits) return;
-  const auto refuse = [&](const std::string& why) {
-    throw_config_error(origins[kIn4Bits], kIn4Bits, why);
-  };
+  if (!config.quantization.enabled()) return;
+  const char* const key = config.quantization.in_4_bits ? kIn4Bits : kIn8Bits;
+  const auto refuse = [&](const std::string& why) { throw_config_error(origins[key], key, why); };
+  if (config.quantization.in_4_bits && config.quantization.in_8_bits) {
+    refuse("weights lie in 4 bits or in 8: write false for one of the two");
+  }
   if (!config.adapters.enabled()) {
-    refuse("weights in 4 bits are not trained: say by peft.target_modules what is");
+    refuse("weights in few bits are not trained: say by peft.target_modules what is");
   }
   if (config.initial_weights.empty()) {
     refuse("weights that are drawn are nothing to keep: say by model.initial_weights which");
@@ -44,7 +47,7 @@ void resolve_quantization(const LoadedConfig& loaded, Origins& origins) {
   }
   if (config.zero.quantized_weights) {
     refuse(
-        "parameters would be gathered in 8 bits (zero_quantized_weights), and these are in 4 "
+        "parameters would be gathered in 8 bits (zero_quantized_weights), and these are coded "
         "already: leave one of the two out");
   }
   const std::string compute = name_of_compute(config.precision);
@@ -54,6 +57,7 @@ void resolve_quantization(const LoadedConfig& loaded, Origins& origins) {
                        fmt::format("the run computes in {}: write \"{}\", or change bf16 and fp16",
                                    compute, compute));
   }
+  if (config.quantization.in_8_bits) return;  // rows of any length
   const std::vector<AdaptedModule> coded = linear_modules(config.model);
   for (const TensorDecl& tensor : architecture_tensors(config.model)) {
     if (coded_with(coded, tensor.name).empty()) continue;

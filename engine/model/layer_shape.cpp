@@ -83,6 +83,12 @@ const TensorDecl& LayerShape::tensor_named(const std::string& name) const {
   return *found;
 }
 
+// Rows have scales of their own in 8 bits, and share them in 4.
+std::vector<std::string> LayerShape::coded_together(const std::string& weight) const {
+  std::vector<std::string> matrices = coded_with(coded, weight);
+  return codes_in_8_bits && !matrices.empty() ? std::vector{weight} : matrices;
+}
+
 ParamDecl LayerShape::param(const TensorDecl& of) const {
   ParamDecl param{.name = of.name,
                   .shape = of.shape,
@@ -95,20 +101,26 @@ ParamDecl LayerShape::param(const TensorDecl& of) const {
                   .trained = trains(of),
                   .rate_scale = rates.of(of.name, static_cast<std::int64_t>(model.layers.size())),
                   .share = tensor.share_of(of)};
-  if (const std::vector<std::string> stack = coded_with(coded, of.name); !stack.empty()) {
+  if (const std::vector<std::string> stack = coded_together(of.name); !stack.empty()) {
     const Shape& part = param.local_shape();
     const Shape start = param.box_start();
-    param.code = Nf4Code{.rows = part[0],
-                         .columns = part[1],
-                         .first_row = start[0],
-                         .first_column = start[1],
-                         .all_columns = of.shape[1]};
+    std::int64_t first_row = start[0];
+    std::int64_t all_rows = 0;
     for (const std::string& name : stack) {
-      if (name == of.name) param.code->first_row += param.code->all_rows;
+      if (name == of.name) first_row += all_rows;
       const TensorDecl* const other = find_tensor(tensors, name);
-      param.code->all_rows += other == nullptr ? 0 : other->shape[0];
+      all_rows += other == nullptr ? 0 : other->shape[0];
     }
-    param.code_elements = param.code->bytes() / size_of(compute);
+    const auto code = [&]<typename Code>(Code /*kind*/) {
+      return WeightCode(Code{.rows = part[0],
+                             .columns = part[1],
+                             .first_row = first_row,
+                             .first_column = start[1],
+                             .all_rows = all_rows,
+                             .all_columns = of.shape[1]});
+    };
+    param.code = codes_in_8_bits ? code(Int8Code{}) : code(Nf4Code{});
+    param.code_elements = bytes_of(*param.code) / size_of(compute);
   }
   return param;
 }

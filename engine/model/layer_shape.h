@@ -119,7 +119,8 @@ struct LayerShape {
   std::uint64_t seed = 0;              ///< of dropout and noise
   TensorPatterns frozen{};             ///< those that are not trained
   AdapterShape adapters{};             ///< with these, everything else is frozen
-  std::vector<AdaptedModule> coded{};  ///< that lie in 4 bits a number (ParamDecl::code)
+  std::vector<AdaptedModule> coded{};  ///< that lie in few bits a number (ParamDecl::code)
+  bool codes_in_8_bits = false;        ///< of these; else 4
   TensorRates rates{};
   bool weighs_targets = false;  ///< target_weigher.h
   /// Several micro-batches go through each unit before the next unit, so that what a unit hands on
@@ -195,6 +196,8 @@ struct LayerShape {
     return of.adapter ||
            (adapters.modules.empty() ? !frozen.covers(of.name) : adapters.whole.covers(of.name));
   }
+  /// The matrices that are coded together with one, in order; nothing where it is not coded.
+  [[nodiscard]] std::vector<std::string> coded_together(const std::string& weight) const;
   /// The declaration of a tensor as this rank holds it.
   [[nodiscard]] ParamDecl param(const TensorDecl& of) const;
   /// Declares a tensor that forward writes and backward reads: "blocks.3.mlp/hidden" where it is

@@ -218,10 +218,17 @@ ConstTensor Linear::weight(const ExecContext& context) const {
   std::int64_t row = 0;
   for (int i = 0; i < num_parts_; ++i) {
     const ParamRef part{weight_.unit, weight_.index + i};
-    const Nf4Code& code = *context.blueprint.param(part).code;
-    context.ops.decode_nf4(code, context.coded(part), decoded.rows(row, row + code.rows),
-                           context.compute);
-    row += code.rows;
+    const auto decode = [&](const auto& code, auto operation) {
+      (context.ops.*operation)(code, context.coded(part), decoded.rows(row, row + code.rows),
+                               context.compute);
+      row += code.rows;
+    };
+    const WeightCode& code = *context.blueprint.param(part).code;
+    if (const auto* const in_4_bits = std::get_if<Nf4Code>(&code)) {
+      decode(*in_4_bits, &Ops::decode_nf4);
+    } else {
+      decode(std::get<Int8Code>(code), &Ops::decode_int8);
+    }
   }
   return decoded;
 }

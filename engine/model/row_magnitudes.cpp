@@ -5,7 +5,7 @@
 namespace dstrain {
 namespace {
 
-Tensor first_rows(Tensor buffer, std::int64_t rows, std::int64_t width) {
+Tensor as_rows(Tensor buffer, std::int64_t rows, std::int64_t width) {
   return buffer.flat(0, rows * width).view({rows, width});
 }
 
@@ -46,7 +46,7 @@ std::optional<RowMagnitudes> RowMagnitudes::declare(const LayerShape& shape,
 }
 
 Tensor RowMagnitudes::directions(const LayerContext& context, int slot, std::int64_t tokens) const {
-  return first_rows(context.buffer(directions_, slot), tokens, outputs_);
+  return as_rows(context.buffer(directions_, slot), tokens, outputs_);
 }
 
 Tensor RowMagnitudes::squares(const LayerContext& context, int slot) const {
@@ -80,7 +80,7 @@ Tensor RowMagnitudes::backward(const LayerContext& context,
                                ConstTensor dy_NO,
                                const GradTarget& gradients) const {
   const ConstTensor d_NO = directions(context, slot, dy_NO.dim(0));
-  const Tensor dd_NO = first_rows(context.buffer(d_directions_), dy_NO.dim(0), outputs_);
+  const Tensor dd_NO = as_rows(context.buffer(d_directions_), dy_NO.dim(0), outputs_);
   const Tensor squares_O = squares(context, slot);
   for (const Part& part : parts_) {
     const std::int64_t end = part.first + part.width;

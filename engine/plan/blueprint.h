@@ -13,7 +13,7 @@
 #include "engine/plan/space.h"
 #include "kernels/core/dtype.h"
 #include "kernels/core/shape.h"
-#include "kernels/math/nf4_code.h"
+#include "kernels/math/weight_code.h"
 
 namespace dstrain {
 
@@ -48,9 +48,9 @@ struct ParamDecl {
   /// A tied table lies on the first and on the last pipeline stage: both sum their gradients.
   bool tied_across_stages = false;
   bool tied_copy = false;  ///< the last stage's, which neither counts nor saves it
-  /// Set for a matrix that is not trained and lies in 4 bits a number. It takes as many elements of
-  /// its unit as the bytes of its code do; these are not numbers, and are only moved.
-  std::optional<Nf4Code> code{};
+  /// Set for a matrix that is not trained and lies in few bits a number. It takes as many elements
+  /// of its unit as the bytes of its code do; these are not numbers, and are only moved.
+  std::optional<WeightCode> code{};
   std::int64_t code_elements = 0;
 
   /// Whether this rank is the one that adds the tensor (or its box) to norms and checkpoints.

@@ -20,7 +20,7 @@
 #include "engine/checkpoint/weights_source.h"
 #include "engine/config/arch/adapters.h"
 #include "engine/config/config_error.h"
-#include "engine/model/encode_nf4.h"
+#include "engine/model/code_weights.h"
 #include "engine/train/training_state.h"
 
 namespace dstrain {
@@ -90,7 +90,7 @@ Stack read_stack(const TensorSource& source,
                  DType compute) {
   Stack stack;
   std::int64_t rows = 0;
-  for (const std::string& tensor : coded_with(plan.shape.coded, weight)) {
+  for (const std::string& tensor : plan.shape.coded_together(weight)) {
     if (tensor == weight) stack.first_row = rows;
     const TensorSource::Entry* const entry = find_parameter(source, tensor);
     if (entry == nullptr) continue;  // of other blocks
@@ -117,9 +117,9 @@ void read_coded(const TensorSource& source, Engine& engine) {
       if (mine.begin >= mine.end) continue;
       const Tensor held =
           engine.arena().master(unit).flat(mine.begin - owned.begin, mine.end - owned.begin);
-      std::vector<std::byte> coded(static_cast<std::size_t>(param.code->bytes()));
-      encode_nf4(*param.code, read_stack(source, plan, param.name, held.dtype()).values, coded,
-                 engine.threads());
+      std::vector<std::byte> coded(static_cast<std::size_t>(bytes_of(*param.code)));
+      code_weights(*param.code, read_stack(source, plan, param.name, held.dtype()).values, coded,
+                   engine.threads());
       Device& device = engine.context().site(RegionKind::kMaster, unit).device;
       copy_to(device.kind() == DeviceKind::kCpu ? nullptr : &device,
               coded.data() + (mine.begin - first) * size_of(held.dtype()), held);
@@ -135,19 +135,22 @@ std::vector<float> rows_as_computed(const TensorSource& source,
   const RunPlan& plan = engine.plan();
   const TensorSource::Entry* const matrix = find_parameter(source, weight);
   check(matrix != nullptr, "no {} to have rows of", weight);
-  if (coded_with(plan.shape.coded, weight).empty()) {
+  if (plan.shape.coded_together(weight).empty()) {
     return read_rows(source, *matrix, rows, plan.shape.compute);
   }
   const Stack stack = read_stack(source, plan, weight, plan.shape.compute);
   const std::int64_t columns = matrix->shape[1];
-  const Nf4Code code{.rows = rows.size(),
-                     .columns = columns,
-                     .first_row = stack.first_row + rows.begin,
-                     .all_rows = std::ssize(stack.values) / columns,
-                     .all_columns = columns};
-  std::vector<std::byte> coded(static_cast<std::size_t>(code.bytes()));
-  encode_nf4(code, stack.values, coded, engine.threads());
-  return decoded_nf4(code, coded);
+  const auto code_of = [&]<typename Code>(Code /*kind*/) {
+    return WeightCode(Code{.rows = rows.size(),
+                           .columns = columns,
+                           .first_row = stack.first_row + rows.begin,
+                           .all_rows = std::ssize(stack.values) / columns,
+                           .all_columns = columns});
+  };
+  const WeightCode code = plan.shape.codes_in_8_bits ? code_of(Int8Code{}) : code_of(Nf4Code{});
+  std::vector<std::byte> coded(static_cast<std::size_t>(bytes_of(code)));
+  code_weights(code, stack.values, coded, engine.threads());
+  return decoded_weights(code, coded);
 }
 
 /// Sets the magnitudes of rows to the lengths of the rows that adapters stand beside.
@@ -207,7 +210,7 @@ void start_from_weights(const Config& config, Engine& engine) {
   Outcome mine;
   std::string left_out;
   try {
-    if (config.quantization.in_4_bits && !stay_in_place(config.initial_weights)) {
+    if (config.quantization.enabled() && !stay_in_place(config.initial_weights)) {
       throw ConfigError(fmt::format(
           "model.initial_weights: {} is a run's, whose older checkpoints are removed, and the "
           "checkpoints of this run do not hold its weights: write them to a folder of their own "

@@ -49,14 +49,14 @@ std::vector<ChunkPlan> plan_chunks(const Config& config,
 }
 
 std::vector<AdaptedModule> coded_modules(const Config& config) {
-  return config.quantization.in_4_bits ? linear_modules(config.model)
+  return config.quantization.enabled() ? linear_modules(config.model)
                                        : std::vector<AdaptedModule>{};
 }
 
 /// Whether checkpoints leave out what is not trained. Codes are never in them.
 bool leaves_out_frozen(const Config& config) {
   const std::string& weights = config.initial_weights;
-  return config.quantization.in_4_bits ||
+  return config.quantization.enabled() ||
          (config.adapters.enabled() && !weights.empty() && stay_in_place(weights));
 }
 
@@ -395,6 +395,7 @@ RunPlan make_run_plan(const Config& config,
       .frozen = config.training.freeze,
       .adapters = adapters_of(config),
       .coded = coded_modules(config),
+      .codes_in_8_bits = config.quantization.in_8_bits,
       .rates = config.rates,
       .weighs_targets = config.preferences.enabled() || config.policy.enabled(),
       .together = goes_block_by_block(config)};

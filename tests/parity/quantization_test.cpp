@@ -12,7 +12,7 @@
 #include "engine/checkpoint/placed_tensor.h"
 #include "engine/checkpoint/safetensors.h"
 #include "engine/config/config_error.h"
-#include "engine/model/encode_nf4.h"
+#include "engine/model/code_weights.h"
 #include "kernels/backend.h"
 #include "tests/parity/adapted_runs.h"
 
@@ -42,7 +42,7 @@ std::vector<float> decoded(const Nf4Code& code, std::vector<std::byte> coded) {
 
 std::vector<std::byte> encoded(const Nf4Code& code, const std::vector<float>& whole) {
   std::vector<std::byte> coded(static_cast<std::size_t>(code.bytes()));
-  encode_nf4(code, whole, coded, 1);
+  code_weights(code, whole, coded, 1);
   return coded;
 }
 
@@ -116,6 +116,20 @@ TEST_CASE("adapters beside weights in 4 bits follow one rank in every layout",
   CHECK(alone.front().at("loss").get<double>() ==
         Approx(plain.front().at("loss").get<double>()).epsilon(0.02));
   runs.check_layouts(in_4_bits(runs, true));
+}
+
+TEST_CASE("adapters beside weights in 8 bits follow one rank in every layout",
+          "[parity][quantization]") {
+  const AdaptedRuns runs;
+  const json in_8_bits =
+      merged(runs.adapters(), {{"quantization_config", {{"load_in_8bit", true}}}});
+  const std::vector<json> coded = runs.train("coded", 4, 1, in_8_bits);
+  const std::vector<json> plain = runs.train("plain", 4, 1, runs.adapters());
+  CHECK(coded.front().at("loss") != plain.front().at("loss"));
+  CHECK(coded.front().at("loss").get<double>() ==
+        Approx(plain.front().at("loss").get<double>()).epsilon(0.002));
+  runs.check_layouts(in_8_bits);
+  runs.check_layouts(merged(in_8_bits, {{"peft", {{"use_dora", true}}}}));
 }
 
 TEST_CASE("a run beside weights in 4 bits goes on as if it had not stopped",

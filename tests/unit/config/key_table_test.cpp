@@ -344,6 +344,7 @@ const std::map<std::string, Flip>& flips() {
       {"peft.modules_to_save", {"[\"lm_head\"]", {kAdapters}}},
       {"peft.r", {"4", {kAdapters}}},
       {"quantization_config.load_in_4bit", {"true"}},
+      {"quantization_config.load_in_8bit", {"true"}},
       {"quantization_config.bnb_4bit_compute_dtype",
        {"float32", {"quantization_config.load_in_4bit=true"}}},
       {"peft.lora_alpha", {"32", {kAdapters}}},

@@ -29,6 +29,14 @@ TEST_CASE("weights lie in 4 bits beside adapters", "[config]") {
   CHECK_FALSE(load_tiny({}).config.quantization.in_4_bits);
 }
 
+TEST_CASE("weights lie in 8 bits beside adapters", "[config]") {
+  const std::vector<std::string> in_8_bits = {
+      "quantization_config.load_in_8bit=true", "peft.target_modules=\"all-linear\"",
+      "model.initial_weights=models/base", "quantization_config.llm_int8_threshold=6.0"};
+  CHECK(error_of(1, in_8_bits).empty());
+  CHECK_THAT(error_of(1, {"quantization_config.load_in_8bit=true"}), Contains("are not trained"));
+}
+
 TEST_CASE("weights in 4 bits that cannot be had are refused", "[config]") {
   CHECK_THAT(error_in_4_bits({"peft.target_modules=null"}), Contains("are not trained"));
   CHECK_THAT(error_in_4_bits({"model.initial_weights=null"}), Contains("model.initial_weights"));
@@ -41,7 +49,7 @@ TEST_CASE("weights in 4 bits that cannot be had are refused", "[config]") {
   CHECK_THAT(error_in_4_bits({"quantization_config.bnb_4bit_quant_type=fp4"}),
              Contains("4 bits are NF4's"));
   CHECK_THAT(error_in_4_bits({"quantization_config.load_in_8bit=true"}),
-             Contains("weights are coded in 4 bits"));
+             Contains("weights lie in 4 bits or in 8"));
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "engine/model/encode_nf4.h"
+#include "engine/model/code_weights.h"
 
 #include <algorithm>
 #include <cmath>
@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernels/core/check.h"
+#include "kernels/core/f16.h"
 
 namespace dstrain {
 namespace {
@@ -38,12 +39,10 @@ float inverse_of(float magnitude) {
   return 1.0F / std::max(magnitude, kLeast);
 }
 
-}  // namespace
-
-void encode_nf4(const Nf4Code& code,
-                std::span<const float> whole,
-                std::span<std::byte> coded,
-                int threads) {
+void encode(const Nf4Code& code,
+            std::span<const float> whole,
+            std::span<std::byte> coded,
+            int threads) {
   constexpr std::int64_t kBlock = Nf4Code::kBlock;
   check(std::ssize(whole) == code.all_rows * code.all_columns && std::ssize(coded) == code.bytes(),
         "{} numbers and {} bytes, expected {} and {}", whole.size(), coded.size(),
@@ -93,7 +92,7 @@ void encode_nf4(const Nf4Code& code,
   }
 }
 
-std::vector<float> decoded_nf4(const Nf4Code& code, std::span<const std::byte> coded) {
+std::vector<float> decode(const Nf4Code& code, std::span<const std::byte> coded) {
   const auto* const bytes = reinterpret_cast<const std::uint8_t*>(coded.data());
   const auto number_at = [&](std::int64_t at) {
     float number = 0.0F;
@@ -114,6 +113,60 @@ std::vector<float> decoded_nf4(const Nf4Code& code, std::span<const std::byte> c
     }
   }
   return values;
+}
+
+// As bitsandbytes has it, of numbers that are rounded to f16 first, ties to even.
+void encode(const Int8Code& code,
+            std::span<const float> whole,
+            std::span<std::byte> coded,
+            int threads) {
+  check(std::ssize(whole) == code.all_rows * code.all_columns && std::ssize(coded) == code.bytes(),
+        "{} numbers and {} bytes, expected {} and {}", whole.size(), coded.size(),
+        code.all_rows * code.all_columns, code.bytes());
+  std::fill(coded.begin(), coded.end(), std::byte{});
+  auto* const numbers = reinterpret_cast<std::int8_t*>(coded.data());
+#pragma omp parallel for num_threads(threads) schedule(static)
+  for (std::int64_t row = 0; row < code.rows; ++row) {
+    const float* const x = whole.data() + (code.first_row + row) * code.all_columns;
+    float largest = 0.0F;
+    for (std::int64_t i = 0; i < code.all_columns; ++i) {
+      largest = std::max(largest, std::abs(to_float(to_f16(x[i]))));
+    }
+    // PyTorch divides so: many numbers of f16 lie halfway between two codes.
+    const float factor = largest > 0.0F ? 1.0F / largest * 127.0F : 0.0F;
+    for (std::int64_t i = 0; i < code.columns; ++i) {
+      const float rounded = to_float(to_f16(x[code.first_column + i]));
+      numbers[row * code.columns + i] = static_cast<std::int8_t>(std::nearbyint(rounded * factor));
+    }
+    std::memcpy(coded.data() + code.largest_at() + 4 * row, &largest, sizeof(largest));
+  }
+}
+
+std::vector<float> decode(const Int8Code& code, std::span<const std::byte> coded) {
+  const auto* const numbers = reinterpret_cast<const std::int8_t*>(coded.data());
+  std::vector<float> values;
+  for (std::int64_t row = 0; row < code.rows; ++row) {
+    float largest = 0.0F;
+    std::memcpy(&largest, coded.data() + code.largest_at() + 4 * row, sizeof(largest));
+    for (std::int64_t i = 0; i < code.columns; ++i) {
+      values.push_back(static_cast<float>(numbers[row * code.columns + i]) *
+                       Int8Code::scale_of(largest));
+    }
+  }
+  return values;
+}
+
+}  // namespace
+
+void code_weights(const WeightCode& code,
+                  std::span<const float> whole,
+                  std::span<std::byte> coded,
+                  int threads) {
+  std::visit([&](const auto& one) { encode(one, whole, coded, threads); }, code);
+}
+
+std::vector<float> decoded_weights(const WeightCode& code, std::span<const std::byte> coded) {
+  return std::visit([&](const auto& one) { return decode(one, coded); }, code);
 }
 
 }  // namespace dstrain
