@@ -177,6 +177,7 @@ TEST_CASE("a run in 8 bits continues after a stop as if there had been none",
   CHECK(run(config("parts", 8, json::object()), 2).step == 8);
   auto parts = metrics_of(folder, "parts");
   parts[4].erase("validation_loss");  // the first part evaluated at its own end
+  parts[4].erase("validation_token_accuracy");
   CHECK(parts == metrics_of(folder, "straight"));
   CHECK(state_of(folder, "parts", straight) == state_of(folder, "straight", straight));
 

@@ -37,6 +37,7 @@ TEST_CASE("resuming gives the bits of the uninterrupted run", "[parity][resume]"
   REQUIRE(parts.size() == 8);
   REQUIRE(whole.size() == 8);
   CHECK(parts[4].erase("validation_loss") == 1);  // the first part evaluated at its own end
+  CHECK(parts[4].erase("validation_token_accuracy") == 1);
   CHECK(parts == whole);
   CHECK(state_of(folder, "parts", straight) == state_of(folder, "straight", straight));
 }
