@@ -37,6 +37,7 @@
 #include "engine/generate/log_probabilities.h"
 #include "engine/generate/text_generator.h"
 #include "engine/tokenizer/whole_characters.h"
+#include "kernels/backend.h"
 #include "launcher/process/errors.h"
 
 namespace dstrain {
@@ -248,7 +249,7 @@ int generate(const Flags& flags) {
   spdlog::info("memory {}", describe_memory(plan));
   check_memory(plan, *backend.device);
   const StopSignal stop;
-  LoadedModel reader(plan, std::move(backend), *weights.tensors);
+  LoadedModel reader(plan, *backend.ops, *backend.device, *weights.tensors);
 
   if (!flags.json && !flags.chat) {
     print_text(as_utf8(prompt));

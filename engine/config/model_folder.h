@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "engine/config/json_text.h"
 
@@ -15,5 +16,9 @@ enum class Weights : std::uint8_t { kStartFrom, kIgnored };
 
 /// Replaces "model": "folder" by the keys of the model, and "initial_weights" if it holds weights.
 void expand_model_folder(JsonNode& root, Weights weights);
+
+/// The keys of the model in the folder that `path` names, a text. Errors name `key`, whose value it
+/// is. Throws ConfigError.
+JsonNode read_model_folder(const JsonNode& path, const std::string& key);
 
 }  // namespace dstrain

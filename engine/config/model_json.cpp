@@ -5,6 +5,7 @@
 #include "engine/config/config_overrides.h"
 #include "engine/config/config_values.h"
 #include "engine/config/model_config_file.h"
+#include "engine/config/model_folder.h"
 
 namespace dstrain {
 namespace {
@@ -34,6 +35,10 @@ ModelSpec load_model_spec(const std::string& path) {
                        "describes a run; expected a Hugging Face model's folder or config.json");
   }
   return spec_of(*model, tree.file);
+}
+
+ModelSpec model_spec_in(const JsonNode& path, const std::string& key) {
+  return spec_of(read_model_folder(path, key), path.text);
 }
 
 ModelSpec parse_model_spec(std::string_view run_config, const std::string& where) {

@@ -7,12 +7,17 @@
 #include <string_view>
 
 #include "engine/config/adapter_config.h"
+#include "engine/config/json_text.h"
 #include "engine/config/model_spec.h"
 
 namespace dstrain {
 
 /// `path`: a Hugging Face model's folder or its config.json. Throws ConfigError.
 ModelSpec load_model_spec(const std::string& path);
+
+/// The model in the folder that `path` names, a text: Hugging Face's or one of our checkpoints.
+/// Errors name `key`, whose value it is. Throws ConfigError.
+ModelSpec model_spec_in(const JsonNode& path, const std::string& key);
 
 /// The "model" of a run's config. Errors name `where`. Throws ConfigError.
 ModelSpec parse_model_spec(std::string_view run_config, const std::string& where);

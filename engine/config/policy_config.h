@@ -5,7 +5,10 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
+
+#include "engine/config/model_spec.h"
 
 namespace dstrain {
 
@@ -25,8 +28,12 @@ enum class RewardScale : std::uint8_t {
 
 struct PolicyConfig {
   /// A command of the shell, which is given completions as JSON lines and answers each with a
-  /// number; empty: no such training.
+  /// number; or empty.
   std::string reward_command;
+  /// The folder of a model that scores completions, or empty. With a command as well, each line has
+  /// its "score", and the command's answer is the reward.
+  std::string reward_model;
+  std::optional<ModelSpec> scorer{};     ///< what reward_model holds
   std::int64_t generations = 8;          ///< "num_generations": completions of a prompt
   std::int64_t completion_tokens = 256;  ///< "max_completion_length"
   std::int64_t top_k = 0;
@@ -40,7 +47,11 @@ struct PolicyConfig {
   RewardScale scale = RewardScale::kGroup;
   bool mask_truncated = false;  ///< completions that were cut off are not trained
 
-  [[nodiscard]] bool enabled() const { return !reward_command.empty(); }
+  [[nodiscard]] bool enabled() const { return !reward_command.empty() || scorer.has_value(); }
+  /// The key that enables it.
+  [[nodiscard]] const char* key() const {
+    return reward_command.empty() ? "grpo.reward_model" : "grpo.reward_command";
+  }
   [[nodiscard]] bool needs_reference() const { return enabled() && beta > 0.0; }
   bool operator==(const PolicyConfig&) const = default;
 };

@@ -1,5 +1,9 @@
 // "grpo": training on rewards of what the model answers, with the names of TRL's GRPOConfig.
+#include <fmt/format.h>
+
+#include "engine/config/json_text.h"
 #include "engine/config/key_builders.h"
+#include "engine/config/model_json.h"
 
 namespace dstrain {
 namespace {
@@ -14,12 +18,34 @@ Key of_policy(Key key) {
   return null_is_default(std::move(key));
 }
 
+/// The model is described at once: memory depends on it.
+Key reward_model() {
+  Key key = kPolicy.field("reward_model", {}, &PolicyConfig::reward_model);
+  key.shape = kSomeText;
+  key.set = [](ConfigDraft& draft, const JsonNode& node) {
+    PolicyConfig& policy = draft.config.policy;
+    policy.reward_model = node.text;
+    policy.scorer = model_spec_in(node, "grpo.reward_model");
+    if (!policy.scorer->scores) {
+      throw_config_error(node.where, "grpo.reward_model",
+                         fmt::format("the head of {} gives tokens; expected a model that scores, "
+                                     "such as a run with preferences.loss_type \"reward\" makes",
+                                     json_quote(node.text)));
+    }
+  };
+  key.get = [](const Config& config) {
+    return config.policy.scorer ? json_quote(config.policy.reward_model) : std::string();
+  };
+  return null_is_default(std::move(key));
+}
+
 }  // namespace
 
 std::vector<Key> policy_keys() {
   constexpr double kMost = 1'000'000'000;
   return {
       of_policy(kPolicy.field("reward_command", {}, &PolicyConfig::reward_command)),
+      reward_model(),
       of_policy(kPolicy.field("num_generations", between(2, kMost), &PolicyConfig::generations)),
       of_policy(kPolicy.field("max_completion_length", between(1, kMost),
                               &PolicyConfig::completion_tokens)),

@@ -12,22 +12,23 @@ namespace dstrain {
 void resolve_policy(const LoadedConfig& loaded, Origins& origins) {
   const Config& config = loaded.config;
   const PolicyConfig& policy = config.policy;
-  constexpr const char* kCommand = "grpo.reward_command";
+  const char* const source = policy.key();
   if (policy == PolicyConfig{}) return;
   const auto refuse = [&](const std::string& key, const std::string& why) {
     throw_config_error(origins[key], key, why);
   };
   if (!policy.enabled()) {
-    throw_config_error(loaded.file, kCommand,
+    throw_config_error(loaded.file, "grpo.reward_command",
                        "missing: a command that reads completions as JSON lines from stdin, and "
-                       "writes a reward for each, such as \"python3 rewards.py\"");
+                       "writes a reward for each, such as \"python3 rewards.py\"; or, with "
+                       "\"reward_model\", the folder of a model that scores them");
   }
   if (config.preferences.enabled()) {
     refuse("preferences.loss_type",
            "with \"grpo\", the model learns from rewards: leave one of the two out");
   }
   if (config.model.scores) {
-    refuse(kCommand, "a model that gives scores in place of tokens answers nothing");
+    refuse(source, "a model that gives scores in place of tokens answers nothing");
   }
   if (!config.data.validation.empty()) {
     refuse("data.validation",
@@ -47,7 +48,7 @@ void resolve_policy(const LoadedConfig& loaded, Origins& origins) {
                     policy.completion_tokens, config.data.sequence_length));
   }
   if (config.rampup_batch_size || config.curriculum.enabled) {
-    refuse(kCommand,
+    refuse(source,
            "steps of rewards all have the same size: leave rampup_batch_size and "
            "curriculum_learning out");
   }

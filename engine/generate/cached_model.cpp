@@ -14,7 +14,7 @@ CachedModel::CachedModel(const ModelSpec& model,
       sizes_(sizes),
       stage_(stage),
       context_(context),
-      logits_(static_cast<std::size_t>(model.vocab_size)),
+      logits_(static_cast<std::size_t>(model.scores ? 1 : model.vocab_size)),
       rotates_as_long_(model.rope_scaling.is_long(sizes.positions)) {
   text_.reserve(static_cast<std::size_t>(sizes.positions));
 }

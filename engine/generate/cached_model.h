@@ -31,8 +31,9 @@ class CachedModel {
   void prepare();
 
   /// Appends at least one token to those read so far and computes the logits [V] of what follows
-  /// the last of them, which are valid until the next call. `before_chunk` may end it early by
-  /// returning false: the model then stands where that chunk would have begun, and none are given.
+  /// the last of them, or its score [1] where the model scores, which are valid until the next
+  /// call. `before_chunk` may end it early by returning false: the model then stands where that
+  /// chunk would have begun, and none are given.
   std::span<const float> extend(
       std::span<const std::int32_t> tokens,
       const std::function<bool()>& before_chunk = [] { return true; });

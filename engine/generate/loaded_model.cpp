@@ -11,16 +11,16 @@
 namespace dstrain {
 
 LoadedWeights::LoadedWeights(const GenerationPlan& plan,
-                             Backend backend,
+                             Ops& ops,
+                             Device& device,
                              const TensorSource& weights)
-    : backend_(std::move(backend)),
-      arena_(plan.blueprint, plan.memory, *backend_.device),
+    : arena_(plan.blueprint, plan.memory, device),
       parameters_(plan.shards.num_units()),
-      alone_(make_solo_communicator("generation", backend_.device.get())),
+      alone_(make_solo_communicator("generation", &device)),
       tensor_parallel_(*alone_, /*sequence_parallel=*/false),
-      context_{{.ops = *backend_.ops,
-                .device = *backend_.device,
-                .compute = backend_.device->compute_stream(),
+      context_{{.ops = ops,
+                .device = device,
+                .compute = device.compute_stream(),
                 .blueprint = plan.blueprint,
                 .arena = arena_,
                 .parameters = parameters_,
@@ -68,8 +68,11 @@ void LoadedWeights::load(const GenerationPlan& plan, const TensorSource& weights
   }
 }
 
-LoadedModel::LoadedModel(const GenerationPlan& plan, Backend backend, const TensorSource& weights)
-    : LoadedWeights(plan, std::move(backend), weights),
+LoadedModel::LoadedModel(const GenerationPlan& plan,
+                         Ops& ops,
+                         Device& device,
+                         const TensorSource& weights)
+    : LoadedWeights(plan, ops, device, weights),
       CachedModel(plan.model, plan.sizes, plan.stage, context()) {
   prepare();
 }

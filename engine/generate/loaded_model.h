@@ -9,17 +9,17 @@
 #include "engine/parallel/tensor_parallel.h"
 #include "engine/runtime/arena.h"
 #include "engine/runtime/expert_tally.h"
-#include "kernels/backend.h"
+#include "kernels/core/device.h"
+#include "kernels/ops.h"
 
 namespace dstrain {
 
 /// What a loaded model consists of, made before what reads with it.
 class LoadedWeights {
  protected:
-  LoadedWeights(const GenerationPlan& plan, Backend backend, const TensorSource& weights);
+  LoadedWeights(const GenerationPlan& plan, Ops& ops, Device& device, const TensorSource& weights);
   [[nodiscard]] const LayerContext& context() const { return context_; }
 
-  Backend backend_;
   Arena arena_;
 
  private:
@@ -34,11 +34,10 @@ class LoadedWeights {
 
 class LoadedModel final : private LoadedWeights, public CachedModel {
  public:
-  /// Throws OutOfMemory, and CheckpointError if a parameter is missing or damaged. `plan` must
-  /// outlive the model.
-  LoadedModel(const GenerationPlan& plan, Backend backend, const TensorSource& weights);
+  /// Throws OutOfMemory, and CheckpointError if a parameter is missing or damaged. All but the
+  /// weights must outlive the model.
+  LoadedModel(const GenerationPlan& plan, Ops& ops, Device& device, const TensorSource& weights);
 
-  [[nodiscard]] Device& device() { return *backend_.device; }
   /// Bytes allocated, which equal plan.memory.bytes().
   [[nodiscard]] std::int64_t allocated_bytes() const { return arena_.bytes(); }
 };

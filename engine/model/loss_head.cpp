@@ -46,8 +46,11 @@ LossHead LossHead::declare(const LayerShape& shape,
   }
   if (shape.extends_cache()) {
     // Logits are f32 whatever the blocks compute in, since tokens are drawn from them.
-    head.logits_ = blueprint.add_buffer(
-        {"logits", {1, columns}, DType::kF32, Lifetime::kScratch, LayerKind::kLogits});
+    head.logits_ = blueprint.add_buffer({"logits",
+                                         {1, head.scores_ ? 1 : columns},
+                                         DType::kF32,
+                                         Lifetime::kScratch,
+                                         LayerKind::kLogits});
     return head;
   }
   const auto add = [&](const char* name, const Shape& of, DType dtype) {
@@ -96,8 +99,13 @@ void LossHead::forward(const LayerContext& context,
 
 ConstTensor LossHead::next_logits(const LayerContext& context) const {
   const Tensor logits_1V = context.buffer(logits_);
+  const ConstTensor hidden = norm_.output(at_last_token(context), 0);
+  if (scores_) {
+    context.ops.linear_forward(hidden, context.param(weight_), {}, logits_1V, context.compute);
+    return logits_1V.flat(0, 1);
+  }
   measure_rows(context);
-  compute_logits(context, norm_.output(at_last_token(context), 0), logits_1V);
+  compute_logits(context, hidden, logits_1V);
   return logits_1V.flat(0, slice_.vocab_size);
 }
 

@@ -38,7 +38,7 @@ class LossHead {
                ConstTensor residual,
                ConstTensor delta) const;
   /// After a forward that extends a cache: f32 [V], the logits of what follows its last token,
-  /// valid until the next call.
+  /// or [1], that token's score; valid until the next call.
   [[nodiscard]] ConstTensor next_logits(const LayerContext& context) const;
   /// Computes losses only, after forward. Valid until the slot's backward. hits_N (f32; or empty):
   /// 1 where a target is the likeliest token, else 0.

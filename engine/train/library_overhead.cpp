@@ -16,6 +16,8 @@ namespace dstrain {
 namespace {
 
 constexpr std::int64_t kMiB = std::int64_t{1} << 20;
+constexpr const char* kRewardModel = "reward model";
+constexpr const char* kOfScoring = "formula: engine/generate/generation_plan.h";
 constexpr const char* kOfTargets = "formula: engine/train/objective/sequence_exchange.h";
 
 // On Debian 12 with glibc 2.36, libgomp 12.2 and oneDNN 2.6.3, on a Xeon with AVX-512 and AMX, huge
@@ -186,6 +188,10 @@ std::int64_t message_bytes(const std::vector<int>& sizes, const RunPlan& plan) {
   return bytes;
 }
 
+std::int64_t scoring_bytes(const RunPlan& plan) {
+  return plan.scoring ? plan.scoring->memory.bytes() : 0;
+}
+
 }  // namespace
 
 std::vector<Overhead> cpu_library_overhead(const RunPlan& plan, int threads) {
@@ -202,6 +208,7 @@ std::vector<Overhead> cpu_library_overhead(const RunPlan& plan, int threads) {
       "formula: the largest of attention, norm and bias (kernels/cpu)");
   add("8-bit operands, widened", widened_f8_bytes(plan), "formula: kernels/cpu/fp8.cpp");
   add("losses and weights of targets", SequenceExchange::host_bytes(plan), kOfTargets);
+  add(kRewardModel, scoring_bytes(plan), kOfScoring);
   const GroupSizes sizes = group_sizes(plan);
   const std::size_t groups = sizes.device.size() + sizes.host.size();
   add(fmt::format("messages of {} group{}", groups, groups == 1 ? "" : "s"),
@@ -237,6 +244,7 @@ std::vector<Overhead> cuda_library_overhead(const RunPlan& plan) {
   add("CUDA context, kernels and scratch", kContext, "measured: tests/golden/gpu-figures.md");
   add("cuBLASLt workspace", kMatrixWorkspace,
       "published, not measured here: cuBLAS, cublasSetWorkspace, for sm_90");
+  add(kRewardModel, scoring_bytes(plan), kOfScoring);
   const auto groups = static_cast<std::int64_t>(group_sizes(plan).device.size());
   add(fmt::format("NCCL, {} communicator{}", groups, groups == 1 ? "" : "s"),
       groups * kChannels * kNeighbours * kBuffersOfANeighbour,

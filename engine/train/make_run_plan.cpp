@@ -222,6 +222,16 @@ std::optional<SamplingPlan> plan_sampling(const Config& config,
   return SamplingPlan{.sizes = sizes, .blueprint = std::move(once_more), .stage = std::move(stage)};
 }
 
+/// Of the model that rewards what is sampled: its tokenizer may cut a text into more tokens.
+std::optional<GenerationPlan> plan_scoring(const Config& config, const LayerShape& shape) {
+  if (!config.policy.scorer) return std::nullopt;
+  const ModelSpec& model = *config.policy.scorer;
+  const std::int64_t positions = std::min(2 * shape.sequence, model.max_positions);
+  return plan_generation(model, {.compute = shape.compute,
+                                 .positions = positions,
+                                 .chunk_tokens = std::min(positions, kPromptChunk)});
+}
+
 /// Elements whose gradients are sums over copies.
 std::int64_t partial_gradients(const Blueprint& blueprint) {
   std::int64_t elements = 0;
@@ -532,6 +542,7 @@ RunPlan make_run_plan(const Config& config,
               .shape = shape,
               .chunks = std::move(chunks),
               .sampling = std::move(sampling),
+              .scoring = plan_scoring(config, shape),
               .actions = schedule.ranks[static_cast<std::size_t>(pipeline_rank)],
               .evaluation_actions = plan_evaluation(config.pipeline, pipeline_rank),
               .slots = std::move(slots),

@@ -155,7 +155,9 @@ struct RunPlan {
   LayerShape shape;                        ///< of the chunks' layers
   std::vector<ChunkPlan> chunks;           ///< one, or virtual_stages of them
   std::optional<SamplingPlan> sampling{};  ///< none: the run continues no texts
-  std::vector<Action> actions;             ///< this rank's part of the schedule
+  /// A model of its own, which scores texts, with its memory; none: no model of the run's does.
+  std::optional<GenerationPlan> scoring{};
+  std::vector<Action> actions;  ///< this rank's part of the schedule
   /// This rank's part of an evaluation's schedule: one micro-batch, forward.
   std::vector<Action> evaluation_actions;
   ActivationSlots slots;  ///< of this rank's micro-batches in flight

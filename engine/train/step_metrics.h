@@ -64,6 +64,7 @@ struct SampledRollout {
   std::vector<std::int32_t> prompt_ids;
   std::vector<std::int32_t> ids;  ///< of the completion, with that which ended it
   bool is_truncated = false;
+  std::optional<double> score{};  ///< by the reward model; none without one
   double reward = 0.0;
   double advantage = 0.0;
 };

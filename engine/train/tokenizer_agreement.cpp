@@ -8,6 +8,7 @@
 
 #include "engine/checkpoint/recognise_format.h"
 #include "engine/config/config_error.h"
+#include "engine/tokenizer/tokenizer_source.h"
 
 namespace dstrain {
 namespace {
@@ -142,6 +143,18 @@ std::optional<DatasetDescription> first_described(const DataConfig& data) {
   return std::nullopt;
 }
 
+/// What made the ids of the run's data, as prepare-data recorded it; or, of prompts, which nothing
+/// has prepared, what the config names.
+std::optional<DatasetDescription> described_tokenizer(const Config& config) {
+  const std::string& asked = config.data.sample.tokenizer;
+  if (!config.policy.enabled() || asked.empty()) return first_described(config.data);
+  const TokenizerSource source = TokenizerSource::find(asked);
+  return DatasetDescription{.file = source.folder() / "dataset.json",
+                            .tokenizer = source.name,
+                            .identity = source.identity(),
+                            .content = {}};
+}
+
 /// Where the companions of the weights lie that a run at step 0 starts from.
 fs::path companions_of_start(const Config& config) {
   try {
@@ -181,7 +194,7 @@ std::optional<TokenizerIdentity> tokenizer_of_data(const DataConfig& data) {
 }
 
 RunTokenizer tokenizer_of_run(const Config& config, const ResumedFrom* from) {
-  const std::optional<DatasetDescription> data = first_described(config.data);
+  const std::optional<DatasetDescription> data = described_tokenizer(config);
   RunTokenizer run{.identity = data ? std::optional(data->identity) : std::nullopt,
                    .data = data_contents(config.data),
                    .files = {}};

@@ -31,11 +31,17 @@ class AdaptedRuns {
   [[nodiscard]] std::string path(const std::string& output) const {
     return (folder_.path() / output).string();
   }
+  [[nodiscard]] LoadedConfig config(const std::string& output,
+                                    int steps,
+                                    int ranks,
+                                    const json& changes) const {
+    return config_of(folder_, output, steps, ranks, changes);
+  }
   std::vector<json> train(const std::string& output,
                           int steps,
                           int ranks,
                           const json& changes) const {
-    run(config_of(folder_, output, steps, ranks, changes), ranks);
+    run(config(output, steps, ranks, changes), ranks);
     return metrics_of(folder_, output);
   }
 

@@ -12,6 +12,7 @@
 #include "engine/generate/loaded_model.h"
 #include "engine/generate/text_generator.h"
 #include "engine/train/records/sampled_texts.h"
+#include "kernels/backend.h"
 #include "tests/parity/adapted_runs.h"
 #include "tests/parity/tiny_family.h"
 
@@ -48,7 +49,8 @@ std::string generated(const std::string& run, const std::string& prompt) {
   tokenizer->encode(prompt, request.prompt);
   const GenerationPlan plan =
       plan_generation(weights.model, {.compute = DType::kF32, .positions = 20, .chunk_tokens = 3});
-  LoadedModel model(plan, make_cpu_backend(1), *weights.tensors);
+  const Backend backend = make_cpu_backend(1);
+  LoadedModel model(plan, *backend.ops, *backend.device, *weights.tensors);
   return generate_text(model, *tokenizer, request, {}).text;
 }
 

@@ -21,6 +21,7 @@
 #include "engine/tokenizer/whole_characters.h"
 #include "engine/train/engine.h"
 #include "engine/train/make_run_plan.h"
+#include "kernels/backend.h"
 #include "tests/harness/golden_model.h"
 #include "tests/harness/local_rendezvous.h"
 
@@ -81,7 +82,8 @@ struct Lab {
                              {.compute = compute,
                               .positions = config.model.max_positions,
                               .chunk_tokens = chunk_tokens})),
-        model(plan, make_cpu_backend(threads), GoldenSource(golden, plan.blueprint)) {}
+        backend(make_cpu_backend(threads)),
+        model(plan, *backend.ops, *backend.device, GoldenSource(golden, plan.blueprint)) {}
 
   [[nodiscard]] std::vector<std::int32_t> sequence(std::int64_t row) const {
     const std::vector<std::int32_t> all = golden.inputs(0);
@@ -92,6 +94,7 @@ struct Lab {
   GoldenModel golden;
   Config config;
   GenerationPlan plan;
+  Backend backend;
   LoadedModel model;
 };
 
@@ -192,7 +195,8 @@ TEST_CASE("past an attention window the logits are transformers'", "[parity][gen
           plan_generation(model, {.compute = DType::kF32,
                                   .positions = static_cast<std::int64_t>(tokens.size()),
                                   .chunk_tokens = 7});
-      LoadedModel reader(plan, make_cpu_backend(1), *weights.tensors);
+      const Backend backend = make_cpu_backend(1);
+      LoadedModel reader(plan, *backend.ops, *backend.device, *weights.tensors);
       std::vector<float> logits;
       for (std::size_t t = 0; t < tokens.size(); t += part) {
         const auto last =
@@ -256,7 +260,7 @@ TEST_CASE("a text that grows beyond LongRoPE's original positions is read again"
   ModelSpec never_long = lab.config.model;
   never_long.rope_scaling.long_factors = never_long.rope_scaling.short_factors;
   const GenerationPlan short_plan = plan_generation(never_long, lab.plan.sizes);
-  LoadedModel short_model(short_plan, make_cpu_backend(1),
+  LoadedModel short_model(short_plan, *lab.backend.ops, *lab.backend.device,
                           GoldenSource(lab.golden, short_plan.blueprint));
   const std::vector<float> all_long = training_logits(lab);
   const auto vocabulary = static_cast<std::size_t>(lab.config.model.vocab_size);
@@ -402,8 +406,9 @@ TEST_CASE("weights that are not there are a sentence", "[parity][generate]") {
     void read(const std::string&, const Piece&, Tensor) const override {}
   };
   const Lab lab("gpt2-tiny");
-  CHECK_THROWS_AS(LoadedModel(lab.plan, make_cpu_backend(1), Empty()), CheckpointError);
-  CHECK_THROWS_WITH(LoadedModel(lab.plan, make_cpu_backend(1), Empty()),
+  CHECK_THROWS_AS(LoadedModel(lab.plan, *lab.backend.ops, *lab.backend.device, Empty()),
+                  CheckpointError);
+  CHECK_THROWS_WITH(LoadedModel(lab.plan, *lab.backend.ops, *lab.backend.device, Empty()),
                     Catch::Contains("holds no parameters"));
 }
 

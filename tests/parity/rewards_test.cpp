@@ -10,11 +10,14 @@
 
 #include <catch2/catch.hpp>
 
+#include "engine/checkpoint/checkpoint_store.h"
 #include "engine/config/config_error.h"
+#include "engine/train/library_overhead.h"
 #include "engine/train/make_run_plan.h"
 #include "engine/train/objective/policy_gradient.h"
 #include "engine/train/policy/reward_program.h"
 #include "engine/train/records/rollouts_file.h"
+#include "engine/train/run_data.h"
 #include "tests/harness/tiny_model.h"
 #include "tests/parity/adapted_runs.h"
 
@@ -160,6 +163,15 @@ TEST_CASE("a program rewards lines, and says how it failed", "[rewards]") {
   CHECK_THAT(why_not("read -r line; printf '1\\n2\\n3\\n'; cat"), Contains("more lines"));
 }
 
+std::vector<json> lines_of(const std::string& path) {
+  std::ifstream file(path);
+  std::vector<json> lines;
+  for (std::string line; std::getline(file, line);) {
+    lines.push_back(json::parse(line));
+  }
+  return lines;
+}
+
 class RewardedRuns : public AdaptedRuns {
  public:
   RewardedRuns() {
@@ -185,12 +197,7 @@ class RewardedRuns : public AdaptedRuns {
     return all;
   }
   [[nodiscard]] std::vector<json> rollouts(const std::string& run) const {
-    std::ifstream file(path(run) + "/" + RolloutsFile::kFile);
-    std::vector<json> lines;
-    for (std::string line; std::getline(file, line);) {
-      lines.push_back(json::parse(line));
-    }
-    return lines;
+    return lines_of(path(run) + "/" + RolloutsFile::kFile);
   }
 };
 
@@ -209,6 +216,11 @@ TEST_CASE("what is sampled is rewarded and trained, and rewards grow", "[parity]
   };
   INFO(mean(0, 5) << " to " << mean(25, 30));
   CHECK(mean(25, 30) > mean(0, 5) + 1.0);
+  // What made the prompts' ids is known to whoever reads the checkpoint.
+  const auto tokenizer =
+      CheckpointStore::training(runs.path("learning/checkpoints/step-00000030")).tokenizer;
+  REQUIRE(tokenizer.has_value());
+  CHECK(tokenizer->kind == "bytes");
   const std::vector<json> rollouts = runs.rollouts("learning");
   REQUIRE(rollouts.size() == 30U * 8);
   for (std::size_t i = 0; i < rollouts.size(); ++i) {
@@ -259,6 +271,79 @@ TEST_CASE("every layout samples and trains what one rank does", "[parity][reward
   }
 }
 
+/// A run's model that scores, made on pairs.
+json scoring(const RewardedRuns& runs, const json& more = json::object()) {
+  json changes = runs.rewards();
+  changes.erase("grpo");
+  changes.erase("peft");
+  changes["scheduler"] = nullptr;
+  return merged(
+      merged(
+          changes,
+          {{"model",
+            {{"initial_weights", nullptr}, {"vocab_size", 256}, {"max_position_embeddings", 64}}},
+           {"preferences", {{"loss_type", "reward"}}},
+           {"optimizer", {{"params", {{"lr", 0.02}}}}},
+           {"data", {{"train", runs.path("pairs.jsonl")}, {"stop_token", ")"}}}}),
+      more);
+}
+
+TEST_CASE("a model's scores are rewards, and what a command makes of them is",
+          "[parity][rewards]") {
+  const RewardedRuns runs;
+  const auto write_pair = [&](const char* file, const std::string& prompt,
+                              const std::string& chosen) {
+    std::ofstream(runs.path(file))
+        << json{{"prompt", prompt}, {"chosen", chosen}, {"rejected", ")"}}.dump() << "\n";
+  };
+  write_pair("pairs.jsonl", "#", "(((");
+  const auto train_scorer = [&](const std::string& name, int steps, const json& changes) {
+    LoadedConfig config = runs.config(name, steps, 1, changes);
+    config.config.data = with_prepared_samples(config.config, [] { return false; });
+    run(config, 1);
+    return lines_of(runs.path(name) + "/metrics.jsonl").back();
+  };
+  train_scorer("scorer", 4, scoring(runs));
+  const json by_model =
+      runs.rewards({{"grpo",
+                     {{"reward_model", runs.path("scorer/checkpoints/step-00000004")},
+                      {"reward_command", nullptr}}}});
+  const std::vector<json> alone = runs.train("scored", 2, 1, by_model);
+  const std::vector<json> rollouts = runs.rollouts("scored");
+  REQUIRE(rollouts.size() == 16);
+  // What the head says of a pair as it is trained, it says of a completion.
+  for (std::size_t i = 0; i < rollouts.size(); i += 3) {
+    INFO(rollouts[i].dump());
+    CHECK(rollouts[i].at("reward") == rollouts[i].at("score"));
+    write_pair("asked.jsonl", rollouts[i].at("prompt"), rollouts[i].at("completion"));
+    const json line = train_scorer(
+        "asked" + std::to_string(i), 1,
+        scoring(runs,
+                {{"model", {{"initial_weights", runs.path("scorer")}}},
+                 {"data", {{"validation", runs.path("asked.jsonl")}, {"sequence_length", 48}}},
+                 {"optimizer", {{"params", {{"lr", 1e-30}}}}}}));
+    CHECK(rollouts[i].at("score").get<double>() ==
+          Approx(line.at("validation_chosen_reward").get<double>()).epsilon(1e-5));
+  }
+  CHECK(runs.train("scored2", 2, 2, by_model)[1].at("reward").get<double>() ==
+        Approx(alone[1].at("reward").get<double>()).epsilon(1e-5));
+
+  // A command is given the scores: this one answers with them.
+  const json by_both = merged(
+      by_model, {{"grpo", {{"reward_command", R"(sed -u 's/.*"score":\(.*\)}/-\1/; s/--//')"}}}});
+  runs.train("both", 1, 2, by_both);
+  for (const json& rollout : runs.rollouts("both")) {
+    CHECK(rollout.at("reward").get<double>() == -rollout.at("score").get<double>());
+  }
+
+  const LoadedConfig planned = runs.config("planned", 2, 1, by_model);
+  const RunPlan plan = make_run_plan(planned.config, 1, 0);
+  const std::vector<Overhead> parts = cpu_library_overhead(plan, 1);
+  CHECK(std::any_of(parts.begin(), parts.end(), [&](const Overhead& part) {
+    return part.what == "reward model" && part.bytes == plan.scoring->memory.bytes();
+  }));
+}
+
 TEST_CASE("a run of rewards goes on as if it had not stopped", "[parity][rewards]") {
   const RewardedRuns runs;
   const json changes = runs.rewards({{"bf16", {{"enabled", true}}},
@@ -292,6 +377,10 @@ TEST_CASE("rewards that cannot be had are refused", "[parity][rewards]") {
   CHECK_THAT(why_not(1, {{"grpo", {{"reward_command", nullptr}}}}),
              Contains("grpo.reward_command: missing"));
   CHECK_THAT(why_not(1, {{"grpo", {{"max_completion_length", 16}}}}), Contains("do not fit"));
+  CHECK_THAT(why_not(1, {{"grpo", {{"reward_model", runs.path("base")}}}}),
+             Contains("grpo.reward_model") && Contains("expected a model that scores"));
+  CHECK_THAT(why_not(1, {{"grpo", {{"reward_model", runs.path("nowhere")}}}}),
+             Contains("grpo.reward_model") && Contains("there is no folder"));
   CHECK_THAT(why_not(1, {{"grpo", {{"beta", 0.1}}}, {"peft", {{"modules_to_save", {"lm_head"}}}}}),
              Contains("without its adapters"));
   CHECK_THAT(why_not(1, {{"grpo", {{"max_completion_length", 14}}}}),

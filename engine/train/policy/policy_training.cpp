@@ -61,7 +61,11 @@ PolicyTraining::PolicyTraining(const Config& config, Engine& engine, const Train
       encoder_(config),
       prompts_(config.data.train, config.training.seed),
       sampler_(engine) {
-  if (engine.world().rank() == 0) program_.emplace(config.policy.reward_command);
+  const PolicyConfig& policy = config.policy;
+  if (policy.scorer) model_.emplace(policy.reward_model, engine);
+  if (engine.world().rank() == 0 && !policy.reward_command.empty()) {
+    program_.emplace(policy.reward_command);
+  }
 }
 
 void PolicyTraining::set_objective() {
@@ -153,10 +157,38 @@ void PolicyTraining::sample(std::int64_t start_sample, std::int64_t samples) {
 std::string PolicyTraining::line_for_program(std::size_t rollout) const {
   Json line = Json::parse(prompts_.line(texts_[rollout].line));
   line["completion"] = texts_[rollout].text;
+  if (model_) line["score"] = texts_[rollout].score;
   return text_of(line);
 }
 
+/// Each rank scores what it has sampled.
+void PolicyTraining::score() {
+  Communicator& world = engine_.world();
+  std::vector<double> scores(rollouts_.size(), 0.0);
+  std::string failure;
+  for (auto i = static_cast<std::size_t>(world.rank()); i < scores.size() && failure.empty();
+       i += static_cast<std::size_t>(world.size())) {
+    if (options_.activity != nullptr) options_.activity->begin_phase(RunPhase::kTraining);
+    const std::int64_t line = texts_[i].line;
+    try {
+      scores[i] = model_->score(std::get<ChatPrompt>(read_chat_prompt(prompts_.line(line))),
+                                texts_[i].text);
+    } catch (const ConfigError& error) {
+      failure = fmt::format("{}: {}", prompts_.where(line), error.what());
+    }
+  }
+  const Outcome worst = first_failure({failure.empty() ? 0 : 1, failure}, world);
+  if (worst.code != 0) throw ConfigError(worst.text);
+  add_over_ranks(scores, world);
+  for (std::size_t i = 0; i < scores.size(); ++i) {
+    texts_[i].score = scores[i];
+    rollouts_[i].reward = scores[i];
+  }
+}
+
 void PolicyTraining::reward() {
+  if (model_) score();
+  if (config_.policy.reward_command.empty()) return;
   Json told;
   if (program_) {
     std::vector<std::string> lines;
@@ -241,7 +273,7 @@ PolicyMetrics PolicyTraining::metrics(const ObjectiveSums& sums) const {
 
 std::vector<SampledRollout> PolicyTraining::rollouts() const {
   std::vector<SampledRollout> shown;
-  for (std::size_t i = 0; program_ && i < rollouts_.size(); ++i) {
+  for (std::size_t i = 0; engine_.world().rank() == 0 && i < rollouts_.size(); ++i) {
     const Rollout& rollout = rollouts_[i];
     const Json line = Json::parse(prompts_.line(texts_[i].line));
     const auto completion = rollout.ids.begin() + rollout.prompt_tokens;
@@ -250,6 +282,7 @@ std::vector<SampledRollout> PolicyTraining::rollouts() const {
                      .prompt_ids = {rollout.ids.begin(), completion},
                      .ids = {completion, rollout.ids.end()},
                      .is_truncated = rollout.is_truncated,
+                     .score = model_ ? std::optional(texts_[i].score) : std::nullopt,
                      .reward = rollout.reward,
                      .advantage = rollout.advantage});
   }

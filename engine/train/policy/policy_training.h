@@ -1,7 +1,7 @@
 // PolicyTraining: sets an engine up to learn from rewards ("grpo", policy_config.h). Before each
-// step the ranks sample completions of the step's prompts, as the model is then; the user's program
-// rewards them; and the step trains them. A run's sample is a completion: sample i is of prompt i /
-// generations.
+// step the ranks sample completions of the step's prompts, as the model is then; a model or the
+// user's program rewards them; and the step trains them. A run's sample is a completion: sample i
+// is of prompt i / generations.
 //
 // What is sampled is a function of the parameters, the seed and the sample's number, so that a run
 // that resumes samples what it would have sampled.
@@ -17,6 +17,7 @@
 #include "engine/data/prompt_lines.h"
 #include "engine/train/engine.h"
 #include "engine/train/objective/policy_gradient.h"
+#include "engine/train/policy/reward_model.h"
 #include "engine/train/policy/reward_program.h"
 #include "engine/train/prompt_encoder.h"
 #include "engine/train/step_metrics.h"
@@ -53,9 +54,11 @@ class PolicyTraining {
   struct Text {
     std::int64_t line = 0;  // of its prompt
     std::string text;
+    double score = 0.0;  // by the reward model
   };
   void sample(std::int64_t start_sample, std::int64_t samples);
   void reward();
+  void score();
   void find_reference();
   [[nodiscard]] std::string line_for_program(std::size_t rollout) const;
 
@@ -65,6 +68,7 @@ class PolicyTraining {
   PromptEncoder encoder_;
   PromptLines prompts_;
   TextSampler sampler_;
+  std::optional<RewardModel> model_;
   std::optional<RewardProgram> program_;  // on rank 0
   std::int64_t start_sample_ = 0;
   std::vector<Rollout> rollouts_;

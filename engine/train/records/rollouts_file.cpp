@@ -9,14 +9,15 @@ RolloutsFile::RolloutsFile(const std::filesystem::path& output_dir, std::int64_t
 
 void RolloutsFile::write(const StepMetrics& metrics, bool /*is_last*/) {
   for (const SampledRollout& rollout : metrics.rollouts) {
-    const nlohmann::ordered_json line{{"step", metrics.step},
-                                      {"prompt", nlohmann::ordered_json::parse(rollout.prompt)},
-                                      {"completion", rollout.text},
-                                      {"reward", rollout.reward},
-                                      {"advantage", rollout.advantage},
-                                      {"truncated", rollout.is_truncated},
-                                      {"prompt_ids", rollout.prompt_ids},
-                                      {"completion_ids", rollout.ids}};
+    nlohmann::ordered_json line{{"step", metrics.step},
+                                {"prompt", nlohmann::ordered_json::parse(rollout.prompt)},
+                                {"completion", rollout.text},
+                                {"reward", rollout.reward},
+                                {"advantage", rollout.advantage},
+                                {"truncated", rollout.is_truncated},
+                                {"prompt_ids", rollout.prompt_ids},
+                                {"completion_ids", rollout.ids}};
+    if (rollout.score) line["score"] = *rollout.score;
     lines_.add(metrics.step, line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
   }
   lines_.flush();

@@ -355,6 +355,7 @@ const std::map<std::string, Flip>& flips() {
       {"training.eval_prompts", {"[\"Once\"]"}},
       {"training.eval_tokens", {"5", {"training.eval_prompts=[\"Once\"]"}}},
       {"grpo.reward_command", {"cat"}},
+      {"grpo.reward_model", {R"("tests/golden/reward-tiny")"}},
       {"grpo.num_generations", {"4", {kRewards}}},
       {"grpo.max_completion_length", {"5", {kRewards}}},
       {"grpo.top_k", {"5", {kRewards}}},
