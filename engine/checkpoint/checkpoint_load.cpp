@@ -10,6 +10,8 @@
 
 #include <fmt/format.h>
 
+#include "engine/base/checksum.h"
+#include "engine/base/regular_file.h"
 #include "engine/checkpoint/checkpoint_store.h"
 #include "engine/checkpoint/manifest.h"
 #include "engine/checkpoint/piece_reader.h"
@@ -168,6 +170,21 @@ Manifest open_checkpoint(const fs::path& checkpoint) {
   throw DamagedCheckpoint(fault + usable);
 }
 
+std::string read_rollouts(const Manifest& manifest, const fs::path& checkpoint) {
+  if (!manifest.rollouts) return {};
+  const fs::path path = checkpoint / kRolloutsName;
+  FileText file = read_regular_file(path.string());
+  if (!file.why.empty()) {
+    throw DamagedCheckpoint(fmt::format("cannot read {}: {}", path.string(), file.why));
+  }
+  if (checksum(file.text) != *manifest.rollouts) {
+    throw DamagedCheckpoint(
+        fmt::format("{}: damaged: it does not have the checksum that {} has of it", path.string(),
+                    kManifestName));
+  }
+  return std::move(file.text);
+}
+
 }  // namespace
 
 TrainingState CheckpointStore::load(const fs::path& checkpoint,
@@ -192,7 +209,9 @@ TrainingState CheckpointStore::load(const fs::path& checkpoint,
       }
     });
   }
-  return manifest.training;
+  TrainingState training = manifest.training;
+  training.rollouts = read_rollouts(manifest, checkpoint);
+  return training;
 }
 
 TrainingState CheckpointStore::training(const fs::path& checkpoint) {

@@ -104,6 +104,7 @@ Manifest write_share(const DurableFiles& files,
 
   DeviceParts parts(largest_bytes);
   Manifest share{.training = state, .files = {file}, .tensors = {}};
+  if (!state.rollouts.empty()) share.rollouts = checksum(state.rollouts);
   for (std::size_t i = 0; i < filled.size(); ++i) {
     const Piece& piece = filled[i]->piece;
     StoredTensor& tensor =
@@ -182,6 +183,9 @@ void CheckpointStore::save(const TrainingState& state,
         }
         for (const auto& [companion, content] : companions_.files()) {
           files_.write_file(temporary / companion, content);
+        }
+        if (!state.rollouts.empty()) {
+          files_.write_file(temporary / kRolloutsName, state.rollouts);
         }
         commit(name, to_text(manifest));
       }

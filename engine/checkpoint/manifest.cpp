@@ -113,6 +113,9 @@ StoredPiece parse_piece(const json& value,
 Manifest parse_document(const json& document) {
   Manifest manifest;
   manifest.training = parse_training(document);
+  if (document.contains("rollouts") && !document.at("rollouts").is_null()) {
+    manifest.rollouts = parse_checksum_of(document, "rollouts");
+  }
   std::map<std::string, std::size_t> file_index;
   for (const json& value : document.at("files")) {
     manifest.files.push_back(parse_file(value));
@@ -140,7 +143,9 @@ std::string_view stored_name(DType dtype) {
 }
 
 std::string to_text(const Manifest& manifest) {
-  std::string rest = to_text(manifest.training) + "\"files\": [";
+  std::string rest = to_text(manifest.training);
+  rest += fmt::format("\"rollouts\": {},\n\"files\": [",
+                      manifest.rollouts ? json_text(checksum_text(*manifest.rollouts)) : "null");
   std::string_view separator = "\n";
   for (const StoredFile& file : manifest.files) {
     rest +=

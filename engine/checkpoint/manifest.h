@@ -17,6 +17,7 @@
 namespace dstrain {
 
 inline constexpr std::string_view kManifestName = "manifest.json";
+inline constexpr std::string_view kRolloutsName = "rollouts.json";  ///< TrainingState::rollouts
 
 struct StoredFile {
   std::string name;  ///< beside the manifest
@@ -39,6 +40,7 @@ struct StoredTensor {
 
 struct Manifest {
   TrainingState training;
+  std::optional<std::uint64_t> rollouts{};  ///< the checksum of kRolloutsName; none: there is none
   std::vector<StoredFile> files;
   std::map<std::string, StoredTensor> tensors;
 };

@@ -75,7 +75,8 @@ TrainingState parse_training(const json& document) {
       (format >= kFormatWithFp8) != document.contains("fp8_amax") ||
       (format >= kFormatWithTokenizer) != document.contains("tokenizer") ||
       (format >= kFormatWithNumbers) != document.contains("optimizer") ||
-      (format >= kFormatWithBase) != document.contains("base")) {
+      (format >= kFormatWithBase) != document.contains("base") ||
+      (format >= kFormatWithRollouts) != document.contains("rollouts")) {
     throw CheckpointError("its keys are not those of its format");
   }
   if (format >= kFormatWithSkips) {

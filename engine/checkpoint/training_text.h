@@ -17,7 +17,8 @@ inline constexpr int kFormatWithFp8 = 3;        ///< histories of fp8's scales
 inline constexpr int kFormatWithTokenizer = 4;  ///< the tokenizer, and what the data held
 inline constexpr int kFormatWithNumbers = 5;    ///< numbers of the optimizer's own
 inline constexpr int kFormatWithBase = 6;       ///< weights that are not in it
-inline constexpr int kFormat = kFormatWithBase;
+inline constexpr int kFormatWithRollouts = 7;   ///< the checksum of what was sampled
+inline constexpr int kFormat = kFormatWithRollouts;
 
 /// The members of the manifest's object, each with a comma behind it.
 std::string to_text(const TrainingState& training);

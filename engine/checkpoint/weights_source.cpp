@@ -23,8 +23,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Checks that the parameters are those of the model, by name and shape; adapters may be among
-/// them, and with `is_part` some may be missing.
+/// Checks that the parameters are those of the model, by name and shape; adapters, and a head of
+/// values, may be among them, and with `is_part` some may be missing.
 void check_tensors(const TensorSource& source,
                    const ModelSpec& model,
                    const fs::path& path,
@@ -40,6 +40,7 @@ void check_tensors(const TensorSource& source,
     }
     const auto found = expected.find(entry.tensor);
     if (found == expected.end()) {
+      if (entry.tensor == kValueHead) continue;
       throw CheckpointError(fmt::format("{} holds \"{}\", which the model does not have",
                                         path.string(), entry.tensor));
     }
@@ -74,7 +75,9 @@ std::unique_ptr<TensorSource> merged(std::shared_ptr<const TensorSource> trained
   if (base) {
     const fs::path path = find_base(*base, checkpoint, place, setting);
     ModelSpec held = model;
-    held.scores = held.scores && holds_scores(path);
+    const HeldHeads heads = heads_in(path);
+    held.scores = held.scores && heads.scores;
+    held.values = held.values && heads.values;
     weights = open_weights_of(held, path);
   }
   return std::make_unique<MergedAdapters>(std::move(weights), std::move(trained), model, adapters);
@@ -104,6 +107,7 @@ WeightsSource open_weights(const fs::path& path, const fs::path& model) {
       source.training = checkpoint->training();
       source.model = parse_model_spec(
           source.training.config, fmt::format("{}: config", (found.path / kManifestName).string()));
+      source.model.values = false;  // whoever reads weights has no use for the head of values
       source.adapters = adapters_of(*checkpoint, found.path);
       source.tensors = std::move(checkpoint);
       break;
@@ -153,20 +157,22 @@ void merge_adapter(WeightsSource& source, const fs::path& folder) {
                                                     source.model, config);
 }
 
-bool holds_scores(const fs::path& path) {
+HeldHeads heads_in(const fs::path& path) {
   const RecognisedCheckpoint found = recognise_format(path);
+  const auto of = [](const ModelSpec& model) {
+    return HeldHeads{.scores = model.scores, .values = model.values};
+  };
   switch (found.format) {
     case CheckpointFormat::kDstrain:
-      return parse_model_spec(CheckpointSource(found.path).training().config,
-                              fmt::format("{}: config", (found.path / kManifestName).string()))
-          .scores;
+      return of(parse_model_spec(CheckpointSource(found.path).training().config,
+                                 fmt::format("{}: config", (found.path / kManifestName).string())));
     case CheckpointFormat::kHuggingFace:
-      return load_model_spec(found.path.string()).scores;
+      return of(load_model_spec(found.path.string()));
     case CheckpointFormat::kLlmC:
     case CheckpointFormat::kDeepSpeed:
-      return false;
+      return {};
   }
-  return false;
+  return {};
 }
 
 std::unique_ptr<TensorSource> open_weights_of(const ModelSpec& model, const fs::path& path) {

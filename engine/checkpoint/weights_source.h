@@ -40,8 +40,12 @@ void merge_adapters(WeightsSource& source, const std::filesystem::path& base = {
 /// Merges the adapter of a folder of PEFT's into them. Throws CheckpointError.
 void merge_adapter(WeightsSource& source, const std::filesystem::path& folder);
 
-/// Whether the head of these weights scores (ModelSpec::scores). Throws as open_weights does.
-bool holds_scores(const std::filesystem::path& path);
+/// Which of ModelSpec's heads of one row these weights have. Throws as open_weights does.
+struct HeldHeads {
+  bool scores = false;
+  bool values = false;
+};
+HeldHeads heads_in(const std::filesystem::path& path);
 
 /// The same for a model that is known already: its tensors must be there, and no others. Adapters
 /// are merged.

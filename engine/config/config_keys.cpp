@@ -25,7 +25,8 @@ const std::vector<Key>& all_keys() {
     add(peft_keys());
     add(quantization_keys());
     add(preference_keys());
-    add(policy_keys());
+    add(grpo_keys());
+    add(ppo_keys());
     return all;
   }();
   return keys;

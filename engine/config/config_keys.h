@@ -159,7 +159,8 @@ std::vector<Key> elasticity_keys();
 std::vector<Key> peft_keys();
 std::vector<Key> quantization_keys();
 std::vector<Key> preference_keys();
-std::vector<Key> policy_keys();
+std::vector<Key> grpo_keys();
+std::vector<Key> ppo_keys();
 std::vector<Key> precision_keys();       ///< fp16, bf16, data_types, what is on the wire
 std::vector<Key> automatic_cast_keys();  ///< amp, torch_autocast: other ways to say fp16 and bf16
 std::vector<Key> zero_keys();

@@ -222,7 +222,8 @@ void resolve_config(LoadedConfig& loaded,
                            "pipeline", "expert_parallel", "data.sequence_length"})) {
     problems.attempt([&] { resolve_sampling(loaded, origins); });
   }
-  if (has_batch && !problems.spoil_any({"grpo", "model", "data", "peft", "preferences", "fp8"})) {
+  if (has_batch &&
+      !problems.spoil_any({"grpo", "ppo", "model", "data", "peft", "preferences", "fp8"})) {
     problems.attempt([&] { resolve_policy(loaded, origins); });
   }
   if (!problems.spoil_any({"model", "peft", "training.freeze", "optimizer.params.lr_scale"})) {

@@ -279,6 +279,15 @@ Key score_head() {
   return key;
 }
 
+/// dstrain's own likewise: that of "ppo".
+Key value_head() {
+  Key key = null_is_default(kModel.field("value_head", {}, &ModelSpec::values));
+  key.get = [](const Config& config) -> std::string {
+    return config.model.values ? "true" : std::string();
+  };
+  return key;
+}
+
 }  // namespace
 
 std::vector<Key> model_keys() {
@@ -294,6 +303,7 @@ std::vector<Key> model_keys() {
   keys.push_back(kModel.field("tie_word_embeddings", {}, &ModelSpec::tied_embeddings));
   keys.push_back(architectures());
   keys.push_back(score_head());
+  keys.push_back(value_head());
   keys.push_back(for_families(kModel.field("norm_head", {}, &ModelSpec::unit_head), has_unit_head));
   for (Key& key : spelled(
            "initializer_range", [](const Family&) { return true; },

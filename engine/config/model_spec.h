@@ -108,6 +108,9 @@ struct ModelSpec {
   /// The head gives each token a score, a single number, instead of logits: a reward model. It is
   /// then not tied, whatever tied_embeddings says of the model that it was made of.
   bool scores = false;
+  /// Beside its head there is another of one row, which gives each token a value: the reward that
+  /// is to be expected after it ("ppo").
+  bool values = false;
   bool unit_head = false;             ///< the head's rows count with length one (Baichuan 2)
   float initializer_range = 0.02F;    ///< deviation of initial weights
   bool scaled_residual_init = false;  ///< GPT-2: residual projections × 1/sqrt(2L)

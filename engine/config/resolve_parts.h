@@ -57,8 +57,8 @@ void resolve_preferences(LoadedConfig& loaded, Origins& origins);
 /// Check adapters, and what is not trained.
 void resolve_adapters(LoadedConfig& loaded, Origins& origins);
 void resolve_freezing(const LoadedConfig& loaded, Origins& origins);
-/// Checks training on rewards, once the batch is solved.
-void resolve_policy(const LoadedConfig& loaded, Origins& origins);
+/// Checks training on rewards, once the batch is solved; "ppo" has a head of values.
+void resolve_policy(LoadedConfig& loaded, Origins& origins);
 /// Checks whether ranks can continue texts beside training.
 void resolve_sampling(const LoadedConfig& loaded, Origins& origins);
 /// Checks weights in few bits.

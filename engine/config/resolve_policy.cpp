@@ -1,4 +1,5 @@
-// Training on rewards of what the model answers: "grpo".
+// Training on rewards of what the model answers: "grpo" and "ppo".
+#include <algorithm>
 #include <string>
 
 #include <fmt/format.h>
@@ -8,69 +9,107 @@
 #include "engine/config/resolve_parts.h"
 
 namespace dstrain {
+namespace {
 
-void resolve_policy(const LoadedConfig& loaded, Origins& origins) {
-  const Config& config = loaded.config;
+constexpr const char* kValueHeadKey = "model.value_head";
+
+/// The data, and the sizes of what is sampled.
+void check_prompts(const Config& config, const std::string& block, Origins& origins) {
   const PolicyConfig& policy = config.policy;
-  const char* const source = policy.key();
+  if (!config.data.validation.empty()) {
+    throw_config_error(
+        origins["data.validation"], "data.validation",
+        fmt::format("with \"{}\", the rewards say how the model does: leave it out", block));
+  }
+  for (const DataSource& source : config.data.train) {
+    if (names_json_lines(source.prefix)) continue;
+    throw_config_error(
+        origins["data.train"], "data.train",
+        fmt::format("{}: with \"{}\", prompts come from JSON lines, a file *.jsonl whose lines "
+                    "have a \"prompt\"",
+                    source.prefix, block));
+  }
+  if (policy.completion_tokens >= config.data.sequence_length) {
+    throw_config_error(
+        origins[policy.longest_key()], policy.longest_key(),
+        fmt::format("{} tokens and a prompt do not fit in data.sequence_length {}: expected fewer",
+                    policy.completion_tokens, config.data.sequence_length));
+  }
+  if (!config.batch.train_batch_size) return;
+  const std::int64_t completions = *config.batch.train_batch_size * policy.mini_batches;
+  if (completions % policy.generations != 0) {
+    throw_config_error(
+        origins["grpo.num_generations"], "grpo.num_generations",
+        fmt::format("{}: train_batch_size {}{} counts completions, and is no multiple of it",
+                    policy.generations, *config.batch.train_batch_size,
+                    policy.mini_batches == 1
+                        ? ""
+                        : fmt::format(" times num_mini_batches {}", policy.mini_batches)));
+  }
+}
+
+/// The model without its adapters.
+void check_reference(const Config& config, Origins& origins) {
+  const PolicyConfig& policy = config.policy;
+  if (!policy.needs_reference()) return;
+  const std::string beta = policy.has_values() ? "ppo.kl_coef" : "grpo.beta";
+  if (config.training.cuda_graphs) {
+    throw_config_error(origins["training.cuda_graphs"], "training.cuda_graphs",
+                       fmt::format("what is recorded has adapters, and the reference of {} has "
+                                   "none: leave one of the two out",
+                                   beta));
+  }
+  if (!config.adapters.enabled() || !config.adapters.modules_to_save.empty()) {
+    throw_config_error(origins[beta], beta,
+                       "the divergence is from the model without its adapters: add \"peft\", "
+                       "without modules_to_save, or write 0");
+  }
+}
+
+}  // namespace
+
+void resolve_policy(LoadedConfig& loaded, Origins& origins) {
+  Config& config = loaded.config;
+  PolicyConfig& policy = config.policy;
+  if (config.model.values && !policy.has_values()) {
+    throw_config_error(origins[kValueHeadKey], kValueHeadKey,
+                       "what \"ppo\" trains beside the model's head: leave it out, or add \"ppo\"");
+  }
   if (policy == PolicyConfig{}) return;
+  const std::string block = policy.block();
   const auto refuse = [&](const std::string& key, const std::string& why) {
     throw_config_error(origins[key], key, why);
   };
   if (!policy.enabled()) {
-    throw_config_error(loaded.file, "grpo.reward_command",
-                       "missing: a command that reads completions as JSON lines from stdin, and "
-                       "writes a reward for each, such as \"python3 rewards.py\"; or, with "
-                       "\"reward_model\", the folder of a model that scores them");
+    throw_config_error(
+        loaded.file, block + ".reward_command",
+        "missing: a command that reads completions as JSON lines from stdin, and writes a reward "
+        "for each, such as \"python3 rewards.py\"; or, with \"reward_model\", the folder of a "
+        "model that scores them");
   }
   if (config.preferences.enabled()) {
-    refuse("preferences.loss_type",
-           "with \"grpo\", the model learns from rewards: leave one of the two out");
+    refuse(
+        "preferences.loss_type",
+        fmt::format("with \"{}\", the model learns from rewards: leave one of the two out", block));
   }
   if (config.model.scores) {
-    refuse(source, "a model that gives scores in place of tokens answers nothing");
-  }
-  if (!config.data.validation.empty()) {
-    refuse("data.validation",
-           "with \"grpo\", the reward of each step says how the model does: leave it out");
-  }
-  for (const DataSource& source : config.data.train) {
-    if (names_json_lines(source.prefix)) continue;
-    refuse("data.train",
-           fmt::format("{}: with \"grpo\", prompts come from JSON lines, a file *.jsonl "
-                       "whose lines have a \"prompt\"",
-                       source.prefix));
-  }
-  if (policy.completion_tokens >= config.data.sequence_length) {
-    refuse(
-        "grpo.max_completion_length",
-        fmt::format("{} tokens and a prompt do not fit in data.sequence_length {}: expected fewer",
-                    policy.completion_tokens, config.data.sequence_length));
+    refuse(policy.key(), "a model that gives scores in place of tokens answers nothing");
   }
   if (config.rampup_batch_size || config.curriculum.enabled) {
-    refuse(source,
+    refuse(policy.key(),
            "steps of rewards all have the same size: leave rampup_batch_size and "
            "curriculum_learning out");
   }
   if (config.fp8.enabled) {
     refuse("fp8.enabled", "completions are sampled and trained by the same numbers: leave fp8 out");
   }
-  if (config.batch.train_batch_size && *config.batch.train_batch_size % policy.generations != 0) {
-    refuse("grpo.num_generations",
-           fmt::format("{}: train_batch_size {} counts completions, and is no multiple of it",
-                       policy.generations, *config.batch.train_batch_size));
+  if (policy.has_values()) {
+    policy.generations = 1;
+    config.model.values = true;
+    origins[kValueHeadKey] = "derived: \"ppo\"";
   }
-  if (policy.needs_reference() && config.training.cuda_graphs) {
-    refuse("training.cuda_graphs",
-           "what is recorded has adapters, and the reference of grpo.beta "
-           "has none: leave one of the two out");
-  }
-  if (policy.needs_reference() &&
-      (!config.adapters.enabled() || !config.adapters.modules_to_save.empty())) {
-    refuse("grpo.beta",
-           "the divergence is from the model without its adapters: add \"peft\", without "
-           "modules_to_save, or write 0");
-  }
+  check_prompts(config, block, origins);
+  check_reference(config, origins);
 }
 
 }  // namespace dstrain

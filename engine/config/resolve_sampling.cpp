@@ -13,7 +13,8 @@ void resolve_sampling(const LoadedConfig& loaded, Origins& origins) {
   const Config& config = loaded.config;
   const bool is_policy = config.policy.enabled();
   const bool has_prompts = !config.training.eval_prompts.empty();
-  const char* const kPrompts = is_policy ? config.policy.key() : "training.eval_prompts";
+  const std::string kPrompts =
+      is_policy ? config.policy.key() : std::string("training.eval_prompts");
   if (!is_policy && !has_prompts) return;
   const auto refuse = [&](const std::string& why) {
     throw_config_error(origins[kPrompts], kPrompts,

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "engine/config/arch/tensor_list.h"
 #include "engine/model/embedding.h"
 
 namespace dstrain {
@@ -39,6 +40,10 @@ LossHead LossHead::declare(const LayerShape& shape,
                              Origin::kInput, Norm::Output::kKept, blueprint);
   head.weight_ = head.tied_ ? embedding_table
                             : blueprint.add_param(shape.param(shape.tensor_named("head.weight")));
+  const bool has_values = shape.model.values;
+  if (has_values) {
+    head.value_weight_ = blueprint.add_param(shape.param(shape.tensor_named(kValueHead)));
+  }
   const std::int64_t columns = vocabulary_rows(shape.model.vocab_size, shape.tensor.ranks);
   if (shape.model.unit_head) {
     head.squares_ = blueprint.add_buffer(
@@ -63,10 +68,8 @@ LossHead LossHead::declare(const LayerShape& shape,
   if (shape.tensor.sequence_parallel) {
     head.gathered_ = add("gathered", {tokens, shape.model.hidden_size}, shape.compute);
   }
-  if (head.scores_) {
-    head.d_scores_ = add("d_scores", {tokens, 1}, shape.compute);
-    return head;
-  }
+  if (head.scores_ || has_values) head.d_one_row_ = add("d_one_row", {tokens, 1}, shape.compute);
+  if (head.scores_) return head;
   // Chunks are of even size, as each reads the whole weight and adds to its whole gradient.
   head.chunk_tokens_ = shape.tile_tokens(
       shape.loss_tile_tokens > 0
@@ -81,6 +84,12 @@ LossHead LossHead::declare(const LayerShape& shape,
   head.logsumexp_ = add("vocabulary_logsumexp", {head.chunk_tokens_}, DType::kF32);
   head.hits_ = add("hits", {tokens}, DType::kF32);
   head.hit_sum_ = add("hit_sum", {1}, DType::kF64);
+  if (has_values) {
+    head.values_ = add("values", {tokens}, DType::kF32);
+    head.value_weights_ = add("value_weights", {tokens}, DType::kF32);
+    head.d_value_input_ =
+        add("d_value_input", {head.chunk_tokens_, shape.model.hidden_size}, shape.compute);
+  }
   return head;
 }
 
@@ -157,6 +166,10 @@ void LossHead::compute_losses(const LayerContext& context,
                                context.compute);
     return;
   }
+  if (has_values()) {
+    context.ops.linear_forward(hidden, context.param(value_weight_), {},
+                               context.buffer(values_).view({tokens_, 1}), context.compute);
+  }
   measure_rows(context);
   for (std::int64_t begin = 0; begin < tokens_; begin += chunk_tokens_) {
     const std::int64_t end = std::min(begin + chunk_tokens_, tokens_);
@@ -209,7 +222,10 @@ void LossHead::backward(const LayerContext& context,
                                           context.optional_buffer(gathered_), context.compute);
   if (scores_) {
     check(weighed, "scores without weights have no gradients");
-    score_backward(context, hidden, gradient_scale, head_gradients);
+    const Tensor d_scores = one_row_backward(context, weight_, context.buffer(weights_), hidden,
+                                             gradient_scale, head_gradients);
+    context.ops.linear_backward_input(d_scores, context.param(weight_), context.buffer(d_norm_),
+                                      context.compute);
     norm_.backward(context, slot, tensor.enter_backward(context.buffer(d_norm_), context.compute),
                    d_residual, Write::kOverwrite, head_gradients);
     return;
@@ -221,6 +237,11 @@ void LossHead::backward(const LayerContext& context,
   const Tensor losses = context.buffer(losses_);
   const Tensor d_norm = context.buffer(d_norm_);
   const bool unit_rows = squares_.index >= 0;
+  Tensor d_values;
+  if (weighed && has_values()) {
+    d_values = one_row_backward(context, value_weight_, context.buffer(value_weights_), hidden,
+                                gradient_scale, head_gradients);
+  }
   measure_rows(context);
   for (std::int64_t begin = 0; begin < tokens_; begin += chunk_tokens_) {
     const std::int64_t end = std::min(begin + chunk_tokens_, tokens_);
@@ -229,8 +250,9 @@ void LossHead::backward(const LayerContext& context,
     const LogitGradient gradient{
         .scale = gradient_scale,
         .cap = logit_cap_,
-        .weights = weighed ? static_cast<const float*>(weights(context).flat(begin, end).data())
-                           : nullptr};
+        .weights = weighed
+                       ? static_cast<const float*>(context.buffer(weights_).flat(begin, end).data())
+                       : nullptr};
     compute_logits(context, hidden.rows(begin, end), logits);
     if (tensor.size() > 1) {
       combine_losses(context, logits, targets, losses.flat(begin, end));
@@ -245,6 +267,9 @@ void LossHead::backward(const LayerContext& context,
       context.ops.divide_columns(logits, context.buffer(squares_), context.compute);
     }
     context.ops.linear_backward_input(logits, weight, d_norm.rows(begin, end), context.compute);
+    if (weighed && has_values()) {
+      add_input_gradient(context, d_values.rows(begin, end), d_norm.rows(begin, end));
+    }
     if (trains_weight) {
       context.ops.linear_backward_weight(logits, hidden.rows(begin, end), d_weight,
                                          begin == 0 ? weight_target.write : Write::kAdd,
@@ -259,20 +284,29 @@ void LossHead::backward(const LayerContext& context,
                  Write::kOverwrite, head_gradients);
 }
 
-void LossHead::score_backward(const LayerContext& context,
-                              ConstTensor hidden,
-                              float gradient_scale,
-                              const GradTarget& head_gradients) const {
+Tensor LossHead::one_row_backward(const LayerContext& context,
+                                  ParamRef weight,
+                                  ConstTensor weights_N,
+                                  ConstTensor hidden,
+                                  float gradient_scale,
+                                  const GradTarget& head_gradients) const {
   const bool computes = context.tensor_parallel.rank() == 0;
-  const Tensor d_scores = context.buffer(d_scores_);
-  context.ops.add_scaled(context.buffer(weights_), computes ? gradient_scale : 0.0F, d_scores,
-                         Write::kOverwrite, context.compute);
-  context.ops.linear_backward_input(d_scores, context.param(weight_), context.buffer(d_norm_),
-                                    context.compute);
-  if (head_gradients.wants(weight_)) {
-    context.ops.linear_backward_weight(d_scores, hidden, head_gradients.param(weight_),
+  const Tensor d_row = context.buffer(d_one_row_);
+  context.ops.add_scaled(weights_N, computes ? gradient_scale : 0.0F, d_row, Write::kOverwrite,
+                         context.compute);
+  if (head_gradients.wants(weight)) {
+    context.ops.linear_backward_weight(d_row, hidden, head_gradients.param(weight),
                                        head_gradients.write, context.compute);
   }
+  return d_row;
+}
+
+void LossHead::add_input_gradient(const LayerContext& context,
+                                  ConstTensor d_values,
+                                  Tensor d_norm) const {
+  const Tensor more = context.buffer(d_value_input_).rows(0, d_norm.dim(0));
+  context.ops.linear_backward_input(d_values, context.param(value_weight_), more, context.compute);
+  context.ops.add(d_norm, more, d_norm, context.compute);
 }
 
 }  // namespace dstrain

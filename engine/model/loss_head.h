@@ -13,6 +13,9 @@
 // of scores, and their weights are its derivatives by them. One tensor-parallel rank computes the
 // gradients.
 //
+// A head of values stands beside that of the tokens: one number of each token, of which weights are
+// asked together with those of the losses. One tensor-parallel rank computes its gradients, too.
+//
 // Where the layers extend a cache there is no loss: what counts is the last of the tokens that a
 // forward computes, whose logits are asked for when they are needed.
 #pragma once
@@ -20,6 +23,7 @@
 #include "engine/model/layer_context.h"
 #include "engine/model/layer_shape.h"
 #include "engine/model/norm.h"
+#include "engine/model/target_weigher.h"
 
 namespace dstrain {
 
@@ -46,11 +50,13 @@ class LossHead {
                       int slot,
                       ConstTensor targets_N,
                       Tensor hits_N) const;
-  /// f32 [N], nats, or scores: of the last compute_losses, evaluate or backward.
-  [[nodiscard]] Tensor losses(const LayerContext& context) const { return context.buffer(losses_); }
-  /// f32 [N]: the place of the weights that backward takes with `weighed`.
-  [[nodiscard]] Tensor weights(const LayerContext& context) const {
-    return context.buffer(weights_);
+  /// Of the last compute_losses or evaluate.
+  [[nodiscard]] TargetNumbers found(const LayerContext& context) const {
+    return {.losses = context.buffer(losses_), .values = context.optional_buffer(values_)};
+  }
+  /// The place of the weights that backward takes with `weighed`.
+  [[nodiscard]] TargetWeights weights(const LayerContext& context) const {
+    return {.losses = context.buffer(weights_), .values = context.optional_buffer(value_weights_)};
   }
   /// The same, and loss_sum = or += Σ losses of the first `counted_samples` sequences, at least
   /// one; hit_sum likewise.
@@ -81,11 +87,17 @@ class LossHead {
   [[nodiscard]] bool tied() const { return tied_; }
 
  private:
-  /// Sets d_norm_ and adds to the weight's gradient, from the weights of scores.
-  void score_backward(const LayerContext& context,
-                      ConstTensor hidden,
-                      float gradient_scale,
-                      const GradTarget& head_gradients) const;
+  /// The gradient by each token of a head of one row, [N, 1], and that of its row `weight`, from
+  /// the weights of what it gave.
+  Tensor one_row_backward(const LayerContext& context,
+                          ParamRef weight,
+                          ConstTensor weights_N,
+                          ConstTensor hidden,
+                          float gradient_scale,
+                          const GradTarget& head_gradients) const;
+  /// Adds the gradient by what the head of values read to a chunk of d_norm_.
+  void add_input_gradient(const LayerContext& context, ConstTensor d_values, Tensor d_norm) const;
+  [[nodiscard]] bool has_values() const { return value_weights_.index >= 0; }
   /// For those of unit rows, before logits of the same weight are computed.
   void measure_rows(const LayerContext& context) const;
   /// Writes the logits of as many tokens as `hidden` holds final norms.
@@ -106,12 +118,16 @@ class LossHead {
   bool scores_ = false;
   float logit_cap_ = 0.0F;  // 0: none
   Norm norm_;
-  ParamRef weight_;     // [V, C]: own, or the embedding's
-  BufferRef logits_;    // scratch [chunk, V]; [1, V] where a cache is extended
-  BufferRef losses_;    // scratch [N]
-  BufferRef weights_;   // scratch [N], where targets have weights
-  BufferRef d_scores_;  // scratch [N], of a head that scores
-  BufferRef d_norm_;    // scratch [N, C]
+  ParamRef weight_;          // [V, C]: own, or the embedding's
+  BufferRef logits_;         // scratch [chunk, V]; [1, V] where a cache is extended
+  BufferRef losses_;         // scratch [N]
+  BufferRef weights_;        // scratch [N], where targets have weights
+  ParamRef value_weight_;    // [1, C], of a head of values, with the next three
+  BufferRef values_;         // scratch [N]
+  BufferRef value_weights_;  // scratch [N]
+  BufferRef d_value_input_;  // scratch [chunk, C]
+  BufferRef d_one_row_;      // scratch [N, 1], of a head of one row
+  BufferRef d_norm_;         // scratch [N, C]
   BufferRef loss_sum_;
   BufferRef hits_;     // scratch [N]
   BufferRef hit_sum_;  // scratch, one element

@@ -9,6 +9,16 @@
 
 namespace dstrain {
 
+/// All f32 [N], of the tokens of this rank, in the device's memory, used on the compute stream.
+struct TargetNumbers {
+  ConstTensor losses;    ///< nats, 0 where no target counts; or scores
+  ConstTensor values{};  ///< empty where there is no head of values
+};
+struct TargetWeights {
+  Tensor losses;
+  Tensor values{};  ///< likewise
+};
+
 class TargetWeigher {
  public:
   TargetWeigher() = default;
@@ -16,10 +26,11 @@ class TargetWeigher {
   TargetWeigher& operator=(const TargetWeigher&) = delete;
   virtual ~TargetWeigher() = default;
 
-  /// `micro_batch`: its index within the step. `losses`: nats, 0 where no target counts; `weights`,
-  /// to be written: the derivative of what is minimised by each of them. Both f32 [N], of the
-  /// tokens of this rank, in the device's memory, used on the compute stream.
-  virtual void weigh(std::int64_t micro_batch, ConstTensor losses, Tensor weights) = 0;
+  /// `micro_batch`: its index within the step. `weights` are to be written: the derivative of what
+  /// is minimised by each of what was found.
+  virtual void weigh(std::int64_t micro_batch,
+                     const TargetNumbers& found,
+                     const TargetWeights& weights) = 0;
 };
 
 }  // namespace dstrain

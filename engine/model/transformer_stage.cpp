@@ -362,7 +362,7 @@ void TransformerStage::backward(const LayerContext& context,
         const bool weighed = micro_batch.weigher != nullptr;
         if (weighed) {
           head_.compute_losses(context, micro_batch.slot, own_targets, {});
-          micro_batch.weigher->weigh(micro_batch.index, head_.losses(context),
+          micro_batch.weigher->weigh(micro_batch.index, head_.found(context),
                                      head_.weights(context));
         }
         head_.backward(context, micro_batch.slot, own_targets, micro_batch.gradient_scale, weighed,

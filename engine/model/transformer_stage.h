@@ -114,8 +114,10 @@ class TransformerStage {
                 int slot,
                 std::int64_t counted_samples,
                 Write loss_write) const;
-  /// After evaluate: f32 [N], nats, of this rank's targets.
-  [[nodiscard]] Tensor losses(const LayerContext& context) const { return head_.losses(context); }
+  /// After evaluate.
+  [[nodiscard]] TargetNumbers found(const LayerContext& context) const {
+    return head_.found(context);
+  }
   /// f64, one element; of the last stage.
   [[nodiscard]] Tensor loss_sum(const LayerContext& context) const {
     return head_.loss_sum(context);

@@ -243,10 +243,10 @@ class StepTraffic {
   }
   /// Logits are made in chunks of tokens; each rank's columns of them add to the losses.
   void cross_head_backward() {
-    if (needs_.weighed_tokens > 0) {
+    if (needs_.weighed_numbers > 0) {
       compute_losses();
       for (const GroupId group : {GroupId::kContextRing, GroupId::kContextHeads}) {
-        add(group, Op::kAllReduce, needs_.weighed_tokens, DType::kF32, Purpose::kMetric);
+        add(group, Op::kAllReduce, needs_.weighed_numbers, DType::kF32, Purpose::kMetric);
       }
     }
     compute_losses();

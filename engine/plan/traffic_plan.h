@@ -126,9 +126,9 @@ struct TrafficNeeds {
   std::int64_t routing_doubles;  ///< summed over all ranks, of what experts did
   std::int64_t report_doubles;   ///< that every rank tells all others of a step
   bool counts_targets;           ///< which some do not: all ranks add up how many do
-  /// Tokens of a micro-batch's whole sequences, where targets weigh by the losses of all of them;
-  /// 0: where they do not.
-  std::int64_t weighed_tokens = 0;
+  /// The losses, and values, of a micro-batch's whole sequences, where targets weigh by all of
+  /// them; 0: where they do not.
+  std::int64_t weighed_numbers = 0;
 };
 
 class TrafficPlan {

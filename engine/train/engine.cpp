@@ -324,7 +324,9 @@ class Engine::StepChunks final : public Chunks {
   class Weigher final : public TargetWeigher {
    public:
     explicit Weigher(StepChunks& step) : step_(step) {}
-    void weigh(std::int64_t micro_batch, ConstTensor losses, Tensor weights) override {
+    void weigh(std::int64_t micro_batch,
+               const TargetNumbers& found,
+               const TargetWeights& weights) override {
       const TraceRange range("weigh", micro_batch);
       const BatchPlan& batch = step_.plan().batch;
       SequenceExchange& exchange = *step_.engine().sequence_exchange_;
@@ -332,7 +334,7 @@ class Engine::StepChunks final : public Chunks {
           {.use = BatchUse::kTraining,
            .first_sample = batch.first_sample(step_.start_sample_, micro_batch),
            .counted_samples = batch.micro_batch,
-           .nats_BT = exchange.fetch(losses)},
+           .found = exchange.fetch(found)},
           exchange.weights());
       exchange.send(weights);
     }
@@ -381,7 +383,7 @@ class Engine::EvaluationChunks final : public Chunks {
             {.use = BatchUse::kEvaluation,
              .first_sample = first_sample_,
              .counted_samples = counted_samples_,
-             .nats_BT = engine().sequence_exchange_->fetch(stage.losses(engine().context_))},
+             .found = engine().sequence_exchange_->fetch(stage.found(engine().context_))},
             {});
       }
     }

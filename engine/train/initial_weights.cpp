@@ -19,6 +19,7 @@
 #include "engine/checkpoint/placed_tensor.h"
 #include "engine/checkpoint/weights_source.h"
 #include "engine/config/arch/adapters.h"
+#include "engine/config/arch/tensor_list.h"
 #include "engine/config/config_error.h"
 #include "engine/model/code_weights.h"
 #include "engine/train/training_state.h"
@@ -188,10 +189,14 @@ std::string read_weights(const ModelSpec& model,
                          Adapters adapters,
                          Engine& engine) {
   ModelSpec held = model;
-  held.scores = held.scores && holds_scores(path);
+  const HeldHeads heads = heads_in(path);
+  held.scores = held.scores && heads.scores;
+  held.values = held.values && heads.values;
   const bool draws_head = model.scores && !held.scores;
+  const bool draws_values = model.values && !held.values;
   const auto is_drawn = [&](const std::string& tensor) {
-    return is_adapter(tensor) || (draws_head && tensor == "head.weight");
+    return is_adapter(tensor) || (draws_head && tensor == "head.weight") ||
+           (draws_values && tensor == kValueHead);
   };
   engine.draw_parameters([&](const ParamDecl& param) { return is_drawn(param.name); });
   const std::unique_ptr<TensorSource> source = open_weights_of(held, path);

@@ -424,10 +424,13 @@ RunPlan make_run_plan(const Config& config,
   std::optional<SamplingPlan> sampling = plan_sampling(config, shape, blueprint);
   const BufferRef norm_total =
       blueprint.add_buffer({"gradient_norm", {1}, DType::kF64, Lifetime::kScratch});
-  BufferRef sequence_losses;
+  BufferRef sequence_numbers;
   if (shape.weighs_targets && context.ranks() > 1) {
-    sequence_losses = blueprint.add_buffer(
-        {"sequence_losses", {batch.micro_batch, batch.sequence}, DType::kF32, Lifetime::kScratch});
+    sequence_numbers = blueprint.add_buffer(
+        {"sequence_numbers",
+         {SequenceExchange::kinds(shape.model), batch.micro_batch, batch.sequence},
+         DType::kF32,
+         Lifetime::kScratch});
   }
   const BufferRef bit_sums =
       blueprint.add_buffer({"bit_sums", {RunPlan::kBitSums * 4}, DType::kI32, Lifetime::kScratch});
@@ -549,7 +552,7 @@ RunPlan make_run_plan(const Config& config,
               .smaller_steps = std::move(smaller_steps),
               .norm_total = norm_total,
               .bit_sums = bit_sums,
-              .sequence_losses = sequence_losses,
+              .sequence_numbers = sequence_numbers,
               .replica_gradients = replica_gradients,
               .compression = compression_buffers,
               .fp8_amax = fp8_amax,

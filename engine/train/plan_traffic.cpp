@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "engine/config/arch/adapters.h"
+#include "engine/train/objective/sequence_exchange.h"
 #include "engine/train/rank_report.h"
 #include "engine/train/routing_report.h"
 #include "engine/train/run_plan.h"
@@ -108,8 +109,10 @@ TrafficPlan plan_traffic(const RunPlan& plan, GradientTravel travel) {
        .routing_doubles = RoutingReport(plan.model, false).size(),
        .report_doubles = kRankReportNumbers,
        .counts_targets = plan.batch.documents.ignores_targets() && !plan.shape.weighs_targets,
-       .weighed_tokens =
-           plan.shape.weighs_targets ? plan.batch.micro_batch * plan.batch.sequence : 0});
+       .weighed_numbers = plan.shape.weighs_targets
+                              ? SequenceExchange::kinds(plan.shape.model) * plan.batch.micro_batch *
+                                    plan.batch.sequence
+                              : 0});
 }
 
 }  // namespace dstrain

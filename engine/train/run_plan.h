@@ -164,11 +164,11 @@ struct RunPlan {
   /// The same for steps with fewer micro-batches, while the batch grows; none of them takes more
   /// slots of any chunk.
   std::vector<StepOrder> smaller_steps;
-  BufferRef norm_total;              ///< f64 scratch of the gradient norm
-  BufferRef bit_sums;                ///< i32 scratch of replica checks: kBitSums of four each
-  BufferRef sequence_losses;         ///< f32 [B, T] scratch, where ranks that share sequences weigh
-                                     ///< their targets
-  BufferRef replica_gradients;       ///< scratch; none without tensor parallelism
+  BufferRef norm_total;         ///< f64 scratch of the gradient norm
+  BufferRef bit_sums;           ///< i32 scratch of replica checks: kBitSums of four each
+  BufferRef sequence_numbers;   ///< f32 [kinds, B, T] scratch, where ranks share them and weigh
+                                ///< their targets
+  BufferRef replica_gradients;  ///< scratch; none without tensor parallelism
   CompressionBuffers compression{};  ///< where gradients are compressed
   BufferRef fp8_amax;                ///< of the blueprint's scaled tensors; none without fp8
   BufferRef fp8_scales;              ///< likewise

@@ -57,7 +57,7 @@ struct SampledText {
   std::string ended_by;  ///< name_of(EndReason)
 };
 
-/// A completion that was sampled, rewarded and trained in a step.
+/// A completion that was sampled and rewarded before a step.
 struct SampledRollout {
   std::string prompt;  ///< JSON: a text, or messages
   std::string text;    ///< UTF-8
@@ -69,13 +69,15 @@ struct SampledRollout {
   double advantage = 0.0;
 };
 
-/// Of the completions of a step.
+/// Of the completions of which a step trained some.
 struct PolicyMetrics {
   double reward = 0.0;            ///< their mean
   double reward_deviation = 0.0;  ///< within the completions of a prompt, the mean
   double completion_tokens = 0.0;
-  double truncated = 0.0;            ///< the share of those that were cut off
-  std::optional<double> divergence;  ///< from the reference, nats a token; none without β
+  double truncated = 0.0;              ///< the share of those that were cut off
+  std::optional<double> divergence{};  ///< from the reference, nats a token; none without β
+  std::optional<double> clipped{};     ///< the share of tokens; none where all ratios are 1
+  std::optional<double> value_loss{};  ///< of "ppo"
   double sampling_seconds = 0.0;
   double reward_seconds = 0.0;
 };

@@ -180,6 +180,7 @@ Trainer::Trainer(const LoadedConfig& loaded,
   if (!config_.training.eval_prompts.empty()) texts_.emplace(config_, engine_);
   if (trains && config_.policy.enabled()) {
     rewards_.emplace(config_, engine_, options_);
+    rewards_->take_up(state_.rollouts);
     rewards_->set_objective();
   }
   if (!trains) {
@@ -570,6 +571,7 @@ void Trainer::tell_end() const {
 void Trainer::take_numbers() {
   state_.fp8_amax = engine_.fp8_state();
   state_.optimizer_numbers = engine_.optimizer_numbers();
+  if (rewards_) state_.rollouts = rewards_->unfinished(state_.consumed_samples);
 }
 
 void Trainer::check_state() {

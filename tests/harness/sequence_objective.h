@@ -11,7 +11,8 @@
 
 namespace dstrain::test {
 
-/// The mean over sequences of m²/2 + m, where m is the mean over a sequence's tokens.
+/// The mean over sequences of m²/2 + m, where m is the mean over a sequence's tokens; of losses or
+/// scores, and of values where there are some.
 class SequenceObjective final : public WeighingObjective {
  public:
   explicit SequenceObjective(const RunPlan& plan)
@@ -31,23 +32,28 @@ class SequenceObjective final : public WeighingObjective {
     samples_ = samples;
     sums_ = {};
   }
-  void weigh(const SequenceLosses& losses, std::span<float> weights_BT) override {
+  void weigh(const SequenceLosses& losses, const SequenceWeights& weights) override {
+    sums_[1] += static_cast<double>(losses.found.nats_BT.size()) / static_cast<double>(sequence_);
+    weigh(losses.found.nats_BT, weights.nats_BT);
+    weigh(losses.found.values_BT, weights.values_BT);
+  }
+  ObjectiveSums take_sums() override { return std::exchange(sums_, {}); }
+
+ private:
+  void weigh(std::span<const float> numbers_BT, std::span<float> weights_BT) {
     const auto T = static_cast<std::size_t>(sequence_);
-    for (std::size_t row = 0; row * T < losses.nats_BT.size(); ++row) {
-      const auto nats = losses.nats_BT.subspan(row * T, T);
+    for (std::size_t row = 0; row * T < numbers_BT.size(); ++row) {
+      const auto numbers = numbers_BT.subspan(row * T, T);
       const double mean =
-          std::accumulate(nats.begin(), nats.end(), 0.0) / static_cast<double>(sequence_);
+          std::accumulate(numbers.begin(), numbers.end(), 0.0) / static_cast<double>(sequence_);
       sums_[0] += mean * mean / 2.0 + mean;
-      sums_[1] += 1.0;
       if (weights_BT.empty()) continue;
       const auto weights = weights_BT.subspan(row * T, T);
       std::fill(weights.begin(), weights.end(),
                 static_cast<float>((mean + 1.0) / static_cast<double>(sequence_)));
     }
   }
-  ObjectiveSums take_sums() override { return std::exchange(sums_, {}); }
 
- private:
   GradientScales scales_;
   std::int64_t sequence_;
   std::int64_t samples_;

@@ -296,6 +296,8 @@ TEST_CASE("targets that are weighed on a GPU follow one rank on the CPU", "[pari
   }
   ModelSpec scoring = tiny_model(Family::kLlama);
   scoring.scores = true;
+  ModelSpec valuing = tiny_model(Family::kLlama);
+  valuing.values = true;
   const Layout weighed[] = {
       {"tp2, sequence parallel, zero3 x2",
        4,
@@ -318,6 +320,17 @@ TEST_CASE("targets that are weighed on a GPU follow one rank on the CPU", "[pari
         .gradient_clipping = 0.5,
         .tensor_parallel = {.size = 2, .sequence_parallel = true},
         .context_parallel = {.size = 2},
+        .weighs_targets = true}},
+      {"values, zero3 x2, pp2, tp2, sequence parallel, a ring of 2",
+       16,
+       {.model = valuing,
+        .sequence = 24,
+        .accumulation = 2,
+        .gradient_clipping = 0.5,
+        .zero_stage = 3,
+        .tensor_parallel = {.size = 2, .sequence_parallel = true},
+        .context_parallel = {.size = 2},
+        .pipeline = {.stages = 2},
         .weighs_targets = true}}};
   for (const Layout& layout : weighed) {
     INFO(layout.name);

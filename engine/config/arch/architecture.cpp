@@ -69,6 +69,7 @@ Architecture::Architecture(const ModelSpec& model)
       embedding_norm(family_of(model).normalizes_embeddings),
       tied_embeddings(model.tied_embeddings && !model.scores),
       scores(model.scores),
+      values(model.values),
       unit_head(model.unit_head && !model.scores),
       embedding_scale(family_of(model).scales_embeddings
                           ? static_cast<float>(std::sqrt(static_cast<double>(model.hidden_size)))

@@ -91,6 +91,7 @@ struct Architecture {
   bool embedding_norm = false;         ///< of a token's row: BLOOM
   bool tied_embeddings = false;        ///< the head is the table of tokens
   bool scores = false;                 ///< the head has one row: a score of each token
+  bool values = false;                 ///< another head has one row: a value of each token
   bool unit_head = false;              ///< the head's rows count with length one: Baichuan 2
   float embedding_scale = 1.0F;        ///< of a token's row, without positions
   float logit_cap = 0.0F;              ///< logits become cap · tanh(logit / cap); 0: they stay

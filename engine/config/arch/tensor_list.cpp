@@ -75,6 +75,12 @@ class List {
                         .deviation = deviation,
                         .gradient_of_copy = GradientOfCopy::kOfMyShare});
   }
+  void add_value_head(std::string name, std::int64_t width) {
+    tensors_.push_back({.name = std::move(name),
+                        .shape = {1, width},
+                        .adapter = true,
+                        .gradient_of_copy = GradientOfCopy::kOfMyShare});
+  }
   [[nodiscard]] std::vector<TensorDecl> take() { return std::move(tensors_); }
 
  private:
@@ -253,6 +259,7 @@ std::vector<TensorDecl> head_tensors(const Architecture& architecture) {
     list.add_table("head.weight", {architecture.vocab_size, architecture.hidden_size},
                    architecture.deviation, Cut::kVocabulary);
   }
+  if (architecture.values) list.add_value_head(kValueHead, architecture.hidden_size);
   return list.take();
 }
 

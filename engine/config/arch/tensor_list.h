@@ -45,8 +45,10 @@ struct TensorDecl {
   float deviation = 0.0F;
   bool decays = true;          ///< weight decay applies: matrices yes, norms and biases no
   bool hidden_matrix = false;  ///< a matrix inside a block: what Muon orthogonalises
-  bool adapter = false;        ///< of a low-rank adapter (adapters.h): starts uniform, not normal
-  bool of_expert = false;      ///< of one expert: only the tokens that chose it go through it
+  /// It stands beside the model's own, which may be frozen: of a low-rank adapter (adapters.h), or
+  /// the head of values. Random ones start uniform, not normal.
+  bool adapter = false;
+  bool of_expert = false;  ///< of one expert: only the tokens that chose it go through it
   Cut cut = Cut::kWhole;
   /// The number of heads into which the rows of a Cut::kRows divide; no head is cut. Where there
   /// are fewer heads than ranks, neighbours hold the same one. 0: any number of rows.
@@ -65,6 +67,8 @@ std::vector<TensorDecl> block_tensors(const Architecture& architecture,
 inline constexpr const char* kEmbeddingNorm = "embedding.norm";
 std::vector<TensorDecl> embedding_tensors(const Architecture& architecture);
 std::vector<TensorDecl> head_tensors(const Architecture& architecture);
+/// The head of values starts with zeros. No other format has it.
+inline constexpr const char* kValueHead = "value_head.weight";
 
 /// All tensors, in the order of the model: embedding, blocks, final norm, head. Tied weights come
 /// once.

@@ -40,12 +40,22 @@ class Objective {
   virtual WeighingObjective* weighing() { return nullptr; }
 };
 
-/// The losses of the targets of some sequences.
+/// What was found of the targets of some sequences, [B, T].
+struct SequenceNumbers {
+  std::span<const float> nats_BT;      ///< losses, 0 where no target counts
+  std::span<const float> values_BT{};  ///< empty where there is no head of values
+};
+/// The derivatives of what is minimised by each of these; or empty.
+struct SequenceWeights {
+  std::span<float> nats_BT{};
+  std::span<float> values_BT{};
+};
+
 struct SequenceLosses {
   BatchUse use = BatchUse::kTraining;
   std::int64_t first_sample = 0;
   std::int64_t counted_samples = 0;  ///< the first so many sequences count
-  std::span<const float> nats_BT{};  ///< 0 where no target counts
+  SequenceNumbers found;
 };
 
 /// The sums that an objective keeps: first what is minimised, then the number of groups, then what
@@ -60,9 +70,8 @@ class WeighingObjective : public Objective {
 
   /// The samples from `start_sample` on are the step's, those of all ranks. Forgets sums.
   virtual void begin_step(std::int64_t start_sample, std::int64_t samples) = 0;
-  /// Adds what is minimised of these sequences to the sums. `weights_BT`: set to its derivative by
-  /// each target's loss; or empty.
-  virtual void weigh(const SequenceLosses& losses, std::span<float> weights_BT) = 0;
+  /// Adds what is minimised of these sequences to the sums, and sets weights.
+  virtual void weigh(const SequenceLosses& losses, const SequenceWeights& weights) = 0;
   /// What has been added up since the last call.
   virtual ObjectiveSums take_sums() = 0;
 };

@@ -2,16 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <utility>
-
-#include "kernels/core/plain_nan.h"
 
 namespace dstrain {
 namespace {
-
-// What is summed beside the first two.
-constexpr std::size_t kDivergence = 2;
-constexpr std::size_t kTokens = 3;
 
 struct Spread {
   double mean = 0.0;
@@ -50,27 +43,6 @@ void set_advantages(std::span<Rollout> rollouts, std::int64_t generations, Rewar
   }
 }
 
-PolicyObjective::PolicyObjective(const RunPlan& plan,
-                                 const PolicyConfig& config,
-                                 const std::vector<Rollout>& rollouts)
-    : config_(config), rollouts_(rollouts), scales_(plan), sequence_(plan.batch.sequence) {}
-
-double PolicyObjective::gradient_scale(double loss_scale, const StepSize& /*step*/) const {
-  return scales_.of_mean(loss_scale, denominator_);
-}
-
-double PolicyObjective::token_scale(double loss_scale, const StepSize& step) const {
-  return scales_.of_mean(loss_scale, scales_.tokens(step));
-}
-
-std::int64_t PolicyObjective::targets(const StepSize& /*step*/) const {
-  return denominator_;
-}
-
-double PolicyObjective::mean_loss(double loss_sum, std::int64_t counted) const {
-  return plain_nan(loss_sum / static_cast<double>(std::max<std::int64_t>(counted, 1)));
-}
-
 bool PolicyObjective::trains(const Rollout& rollout) const {
   return !(config_.mask_truncated && rollout.is_truncated);
 }
@@ -87,57 +59,30 @@ std::int64_t PolicyObjective::share_of(const Rollout& rollout) const {
   return 1;
 }
 
-void PolicyObjective::begin_step(std::int64_t start_sample, std::int64_t /*samples*/) {
-  sums_ = {};
-  start_sample_ = start_sample;
-  denominator_ = 0;
-  for (const Rollout& rollout : rollouts_) {
-    denominator_ += share_of(rollout);
-  }
-  denominator_ = std::max<std::int64_t>(denominator_, 1);
-}
-
-void PolicyObjective::weigh(const SequenceLosses& losses, std::span<float> weights_BT) {
-  std::fill(weights_BT.begin(), weights_BT.end(), 0.0F);
-  if (losses.use != BatchUse::kTraining) return;
-  const auto T = static_cast<std::size_t>(sequence_);
-  for (std::int64_t b = 0; b < losses.counted_samples; ++b) {
-    const Rollout& rollout =
-        rollouts_.at(static_cast<std::size_t>(losses.first_sample + b - start_sample_));
-    sums_[1] += static_cast<double>(share_of(rollout));
-    if (!trains(rollout)) continue;
-    const std::int64_t tokens = rollout.completion_tokens();
-    const double share = config_.loss == PolicyLoss::kGrpo
-                             ? 1.0 / static_cast<double>(std::max<std::int64_t>(tokens, 1))
-                             : 1.0;
-    const auto first =
-        static_cast<std::size_t>(b) * T + static_cast<std::size_t>(rollout.prompt_tokens - 1);
-    for (std::int64_t token = 0; token < tokens; ++token) {
-      const auto at = static_cast<std::size_t>(token);
-      double loss = -rollout.advantage;
-      double by_nats = rollout.advantage;
-      if (!rollout.reference_nats.empty()) {
-        const double likelier = static_cast<double>(losses.nats_BT[first + at]) -
-                                static_cast<double>(rollout.reference_nats[at]);
-        const double divergence = std::exp(likelier) - likelier - 1.0;
-        loss += config_.beta * divergence;
-        by_nats +=
-            config_.beta * (config_.unbiased_divergence ? likelier : std::exp(likelier) - 1.0);
-        sums_[kDivergence] += divergence;
-      }
-      sums_[0] += share * loss;
-      sums_[kTokens] += 1.0;
-      if (!weights_BT.empty()) weights_BT[first + at] = static_cast<float>(share * by_nats);
+void PolicyObjective::add(const Rollout& rollout, const Tokens& tokens, ObjectiveSums& sums) const {
+  if (!trains(rollout)) return;
+  const auto length = static_cast<double>(std::max<std::int64_t>(rollout.completion_tokens(), 1));
+  const double share = config_.loss == PolicyLoss::kGrpo ? 1.0 / length : 1.0;
+  for (std::size_t at = 0; at < tokens.nats.size(); ++at) {
+    const auto nats = static_cast<double>(tokens.nats[at]);
+    const double old = rollout.old_nats.empty() ? nats : static_cast<double>(rollout.old_nats[at]);
+    ClippedLoss of_token = clipped_loss(nats, old, rollout.advantage, config_.clip_low,
+                                        config_.clip_high.value_or(config_.clip_low));
+    if (!rollout.reference_nats.empty()) {
+      const double likelier = nats - static_cast<double>(rollout.reference_nats[at]);
+      const bool unbiased = config_.unbiased_divergence;
+      const double divergence =
+          (std::exp(likelier) - likelier - 1.0) * (unbiased ? of_token.ratio : 1.0);
+      of_token.loss += config_.beta * divergence;
+      of_token.by_nats +=
+          config_.beta * (unbiased ? of_token.ratio * likelier : std::exp(likelier) - 1.0);
+      sums[kDivergence] += divergence;
     }
+    sums[0] += share * of_token.loss;
+    sums[kTokens] += 1.0;
+    sums[kClipped] += of_token.is_clipped ? 1.0 : 0.0;
+    if (!tokens.by_nats.empty()) tokens.by_nats[at] = static_cast<float>(share * of_token.by_nats);
   }
-}
-
-ObjectiveSums PolicyObjective::take_sums() {
-  return std::exchange(sums_, {});
-}
-
-double PolicyObjective::divergence_of(const ObjectiveSums& sums) {
-  return sums[kTokens] > 0.0 ? sums[kDivergence] / sums[kTokens] : 0.0;
 }
 
 }  // namespace dstrain

@@ -79,7 +79,8 @@ void PreferenceObjective::for_each_group(const std::vector<PlacedSample>& sample
   }
 }
 
-void PreferenceObjective::weigh(const SequenceLosses& losses, std::span<float> weights_BT) {
+void PreferenceObjective::weigh(const SequenceLosses& losses, const SequenceWeights& to) {
+  const std::span<float> weights_BT = to.nats_BT;
   std::fill(weights_BT.begin(), weights_BT.end(), 0.0F);
   const bool in_training = losses.use == BatchUse::kTraining;
   const auto T = static_cast<std::size_t>(sequence_);
@@ -90,7 +91,7 @@ void PreferenceObjective::weigh(const SequenceLosses& losses, std::span<float> w
     const Sequence sequence{.data = data,
                             .source = data.answers->draw(sample).source,
                             .in_training = in_training,
-                            .nats = losses.nats_BT.subspan(row, T),
+                            .nats = losses.found.nats_BT.subspan(row, T),
                             .weights = weights_BT.empty() ? weights_BT : weights_BT.subspan(row, T),
                             .are_scores = config_.of_scores()};
     for_each_group(data.answers->samples(sample),

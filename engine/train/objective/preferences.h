@@ -38,7 +38,7 @@ class PreferenceObjective final : public WeighingObjective {
   [[nodiscard]] double mean_loss(double loss_sum, std::int64_t counted) const override;
 
   void begin_step(std::int64_t start_sample, std::int64_t samples) override;
-  void weigh(const SequenceLosses& losses, std::span<float> weights_BT) override;
+  void weigh(const SequenceLosses& losses, const SequenceWeights& to) override;
   ObjectiveSums take_sums() override;
 
   /// How far the model has moved away from the reference, for the losses that follow: z, nats.

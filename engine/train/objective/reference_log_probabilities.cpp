@@ -97,7 +97,8 @@ bool ReferenceLogProbabilities::compute(Engine& engine,
       [&](std::int64_t row, std::span<std::int32_t> inputs, std::span<std::int32_t> targets) {
         data.sequences(drawn(row).source).read(drawn(row).index, inputs, targets);
       },
-      [&](std::int64_t row, std::span<const float> nats) {
+      [&](std::int64_t row, const RowNumbers& found) {
+        const std::span<const float> nats = found.nats_T;
         std::vector<double>& of_source = sums[static_cast<std::size_t>(drawn(row).source)];
         for (const PlacedSample& sample :
              data.sequences(drawn(row).source).samples(drawn(row).index)) {
@@ -135,7 +136,8 @@ std::optional<std::vector<double>> mismatched_log_probabilities(
       [&](std::int64_t row, std::span<std::int32_t> inputs, std::span<std::int32_t> targets) {
         data.sequences(place(row).source).read_mismatched(place(row).document, inputs, targets);
       },
-      [&](std::int64_t row, std::span<const float> nats) {
+      [&](std::int64_t row, const RowNumbers& found) {
+        const std::span<const float> nats = found.nats_T;
         sums[static_cast<std::size_t>(row)] =
             std::accumulate(nats.begin(), nats.end(), 0.0, std::minus<double>());
       },

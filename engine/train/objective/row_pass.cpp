@@ -25,10 +25,15 @@ class Listener final : public WeighingObjective {
     return loss_sum;
   }
   void begin_step(std::int64_t /*start_sample*/, std::int64_t /*samples*/) override {}
-  void weigh(const SequenceLosses& losses, std::span<float> /*weights*/) override {
+  void weigh(const SequenceLosses& losses, const SequenceWeights& /*weights*/) override {
     const auto T = static_cast<std::size_t>(sequence_T_);
+    const auto row_of = [T](std::span<const float> all, std::size_t row) {
+      return all.empty() ? all : all.subspan(row * T, T);
+    };
     for (std::int64_t b = 0; b < losses.counted_samples; ++b) {
-      take_(losses.first_sample + b, losses.nats_BT.subspan(static_cast<std::size_t>(b) * T, T));
+      const auto row = static_cast<std::size_t>(b);
+      take_(losses.first_sample + b, {.nats_T = row_of(losses.found.nats_BT, row),
+                                      .values_T = row_of(losses.found.values_BT, row)});
     }
   }
   ObjectiveSums take_sums() override { return {}; }
@@ -47,8 +52,8 @@ bool pass_over_rows(Engine& engine,
                     const GoesOn& goes_on) {
   const BatchPlan& batch = engine.plan().batch;
   const bool tells = engine.tells_losses();
-  const TakeRow take_once = [&](std::int64_t row, std::span<const float> nats) {
-    if (tells) take(row, nats);
+  const TakeRow take_once = [&](std::int64_t row, const RowNumbers& found) {
+    if (tells) take(row, found);
   };
   std::unique_ptr<Objective> objective =
       engine.set_objective(std::make_unique<Listener>(batch.sequence, take_once));

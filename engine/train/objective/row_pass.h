@@ -13,8 +13,11 @@ namespace dstrain {
 /// Fills the T inputs and targets of a row.
 using ReadRow = std::function<void(
     std::int64_t row, std::span<std::int32_t> inputs, std::span<std::int32_t> targets)>;
-/// Takes the losses of its targets, nats, 0 where there is no target.
-using TakeRow = std::function<void(std::int64_t row, std::span<const float> nats_T)>;
+struct RowNumbers {
+  std::span<const float> nats_T;    ///< the losses of its targets, 0 where there is none
+  std::span<const float> values_T;  ///< empty where there is no head of values
+};
+using TakeRow = std::function<void(std::int64_t row, const RowNumbers& found)>;
 
 /// Called after each micro-batch. Returns whether to go on, on all ranks alike.
 using GoesOn = std::function<bool()>;

@@ -1,5 +1,6 @@
-// SequenceExchange: brings the losses of a micro-batch's targets to the host, of whole sequences
-// though ranks share them, and this rank's part of their weights to the device.
+// SequenceExchange: brings what a micro-batch's targets were found to lose, and to be worth, to the
+// host, of whole sequences though ranks share them, and this rank's part of the weights to the
+// device.
 #pragma once
 
 #include <cstdint>
@@ -7,6 +8,8 @@
 #include <vector>
 
 #include "engine/model/layer_context.h"
+#include "engine/model/target_weigher.h"
+#include "engine/train/objective/objective.h"
 #include "engine/train/run_plan.h"
 
 namespace dstrain {
@@ -18,13 +21,16 @@ class SequenceExchange {
   /// The host's memory that it takes; 0 where targets weigh alike.
   static std::int64_t host_bytes(const RunPlan& plan);
 
-  /// `losses`: f32 [N], this rank's tokens. Waits for them. Returns [B, T], valid until the next
-  /// call. Collective over the ranks that share the sequences.
-  std::span<const float> fetch(ConstTensor losses);
-  /// [B, T], to be filled in before send().
-  [[nodiscard]] std::span<float> weights() { return weights_; }
-  /// Copies this rank's part of weights() to f32 [N].
-  void send(Tensor weights);
+  /// The number of [B, T] that go either way: losses, and values where the model has them.
+  static std::int64_t kinds(const Architecture& model) { return model.values ? 2 : 1; }
+
+  /// Waits for what was found. The result is valid until the next call. Collective over the ranks
+  /// that share the sequences.
+  SequenceNumbers fetch(const TargetNumbers& found);
+  /// To be filled in before send().
+  [[nodiscard]] SequenceWeights weights();
+  /// Copies this rank's part of weights() to the device.
+  void send(const TargetWeights& to);
 
  private:
   /// Calls visit(begin of a run of this rank's tokens in [B, T], its length), in the order of N.
@@ -33,8 +39,9 @@ class SequenceExchange {
 
   const RunPlan& plan_;
   const LayerContext& context_;
-  std::vector<float> own_;  // N
-  std::vector<float> losses_;
+  std::size_t all_;           // B · T
+  std::vector<float> own_;    // N
+  std::vector<float> found_;  // [kinds, B, T], as the next
   std::vector<float> weights_;
 };
 

@@ -8,11 +8,15 @@
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
+#include <spdlog/spdlog.h>
 
 #include "engine/chat/chat_example.h"
 #include "engine/checkpoint/agreement.h"
 #include "engine/config/config_error.h"
+#include "engine/data/permutation.h"
 #include "engine/generate/text_generator.h"
+#include "engine/train/objective/policy_gradient.h"
+#include "engine/train/objective/proximal_policy.h"
 #include "engine/train/objective/row_pass.h"
 #include "kernels/core/trace_range.h"
 #include "kernels/ignored_target.h"
@@ -69,38 +73,110 @@ PolicyTraining::PolicyTraining(const Config& config, Engine& engine, const Train
 }
 
 void PolicyTraining::set_objective() {
-  engine_.set_objective(
-      std::make_unique<PolicyObjective>(engine_.plan(), config_.policy, rollouts_));
+  const PolicyConfig& policy = config_.policy;
+  if (policy.has_values()) {
+    engine_.set_objective(
+        std::make_unique<ProximalPolicyObjective>(engine_.plan(), policy.ppo, of_step_));
+  } else {
+    engine_.set_objective(std::make_unique<PolicyObjective>(engine_.plan(), policy, of_step_));
+  }
+}
+
+PolicyTraining::Place PolicyTraining::place_of(std::int64_t start_sample,
+                                               std::int64_t samples) const {
+  const std::int64_t step = start_sample / samples % config_.policy.steps();
+  return {.step = step, .first_sample = start_sample - step * samples};
 }
 
 void PolicyTraining::before_step(std::int64_t start_sample, std::int64_t samples) {
-  const Clock::time_point began = Clock::now();
-  {
-    const TraceRange range("sample", start_sample);
-    sample(start_sample, samples);
+  const PolicyConfig& policy = config_.policy;
+  const Place place = place_of(start_sample, samples);
+  const std::int64_t completions = samples * policy.mini_batches;
+  samples_now_ = place.step == 0 || rollouts_.empty();
+  sampling_seconds_ = 0.0;
+  reward_seconds_ = 0.0;
+  if (samples_now_) {
+    if (place.step != 0 && engine_.world().rank() == 0) {
+      spdlog::warn(
+          "the checkpoint does not have the completions that its last step trained: step {} of {} "
+          "trains new ones",
+          place.step + 1, policy.steps());
+    }
+    const Clock::time_point began = Clock::now();
+    {
+      const TraceRange range("sample", start_sample);
+      sample(place.first_sample / policy.passes(), completions);
+    }
+    sampling_seconds_ = seconds_since(began);
+    const Clock::time_point sampled = Clock::now();
+    reward();
+    reward_seconds_ = seconds_since(sampled);
+    set_targets();
+  } else if (std::ssize(rollouts_) != completions) {
+    throw ConfigError(fmt::format(
+        "train_batch_size: the checkpoint lies between two steps that train the same {} "
+        "completions, and this run has {} of them trained, {} at a time: resume with the sizes of "
+        "the run that saved it until its next completions are sampled",
+        rollouts_.size(), completions, samples));
   }
-  sampling_seconds_ = seconds_since(began);
-  const Clock::time_point sampled = Clock::now();
-  reward();
-  reward_seconds_ = seconds_since(sampled);
-  set_advantages(rollouts_, config_.policy.generations, config_.policy.scale);
-  if (config_.policy.needs_reference()) find_reference();
+  deal_out(start_sample, samples, place.step);
 }
 
-void PolicyTraining::sample(std::int64_t start_sample, std::int64_t samples) {
+/// What the losses of the steps to come are measured by.
+void PolicyTraining::set_targets() {
+  const PolicyConfig& policy = config_.policy;
+  if (policy.needs_reference()) {
+    engine_.use_adapters(false);  // the model that training began with
+    Found found = find();
+    engine_.use_adapters(true);
+    for (std::size_t i = 0; i < rollouts_.size(); ++i) {
+      rollouts_[i].reference_nats = std::move(found.nats[i]);
+    }
+  }
+  if (policy.steps() > 1 || policy.has_values()) {
+    Found found = find();
+    for (std::size_t i = 0; i < rollouts_.size(); ++i) {
+      rollouts_[i].old_nats = std::move(found.nats[i]);
+      if (policy.has_values()) rollouts_[i].old_values = std::move(found.values[i]);
+    }
+  }
+  set_advantages_of_all();
+}
+
+void PolicyTraining::set_advantages_of_all() {
+  const PolicyConfig& policy = config_.policy;
+  if (policy.has_values()) {
+    set_token_advantages(rollouts_, policy.ppo);
+  } else {
+    set_advantages(rollouts_, policy.generations, policy.scale);
+  }
+}
+
+/// The step's part of a pass. Where there are several, each pass cuts them anew.
+void PolicyTraining::deal_out(std::int64_t start_sample, std::int64_t samples, std::int64_t step) {
+  start_sample_ = start_sample;
+  of_step_.clear();
+  const std::int64_t parts = config_.policy.mini_batches;
+  const auto pass = static_cast<std::uint64_t>(start_sample / samples / parts);
+  for (std::int64_t i = 0; i < samples; ++i) {
+    std::int64_t from = step % parts * samples + i;
+    if (parts > 1) from = permuted(from, std::ssize(rollouts_), config_.training.seed, pass);
+    of_step_.push_back(rollouts_[static_cast<std::size_t>(from)]);
+  }
+}
+
+void PolicyTraining::sample(std::int64_t first, std::int64_t completions) {
   const PolicyConfig& policy = config_.policy;
   Communicator& world = engine_.world();
   CachedModel& model = sampler_.begin();
   const std::int64_t room = model.sizes().positions - policy.completion_tokens;
-  start_sample_ = start_sample;
-  rollouts_.assign(static_cast<std::size_t>(samples), {});
-  texts_.assign(static_cast<std::size_t>(samples), {});
+  rollouts_.assign(static_cast<std::size_t>(completions), {});
+  texts_.assign(static_cast<std::size_t>(completions), {});
   std::string failure;
   Json mine = Json::array();
-  for (std::int64_t i = 0; i < samples && failure.empty(); ++i) {
+  for (std::int64_t i = 0; i < completions && failure.empty(); ++i) {
     Rollout& rollout = rollouts_[static_cast<std::size_t>(i)];
-    const std::int64_t sample = start_sample + i;
-    const std::int64_t line = prompts_.draw(sample / policy.generations);
+    const std::int64_t line = prompts_.draw((first + i) / policy.generations);
     texts_[static_cast<std::size_t>(i)].line = line;
     if (i % world.size() != world.rank()) continue;
     if (options_.activity != nullptr) options_.activity->begin_phase(RunPhase::kTraining);
@@ -110,10 +186,10 @@ void PolicyTraining::sample(std::int64_t start_sample, std::int64_t samples) {
       rollout.ids = encoder_.ids_of(std::get<ChatPrompt>(prompt));
       const std::int64_t size = std::ssize(rollout.ids);
       if (size < 1 || size > room) {
-        throw ConfigError(
-            fmt::format("has a prompt of {} tokens, expected 1 to {}: data.sequence_length {} less "
-                        "grpo.max_completion_length {}",
-                        size, room, model.sizes().positions, policy.completion_tokens));
+        throw ConfigError(fmt::format(
+            "has a prompt of {} tokens, expected 1 to {}: data.sequence_length {} less "
+            "{} {}",
+            size, room, model.sizes().positions, policy.longest_key(), policy.completion_tokens));
       }
     } catch (const ConfigError& error) {
       failure = fmt::format("{}: {}", prompts_.where(line), error.what());
@@ -126,7 +202,7 @@ void PolicyTraining::sample(std::int64_t start_sample, std::int64_t samples) {
                        .max_tokens = policy.completion_tokens,
                        .sampling = {.top_k = policy.top_k,
                                     .top_p = policy.top_p,
-                                    .seed = seed_of(config_.training.seed, sample)},
+                                    .seed = seed_of(config_.training.seed, first + i)},
                        .ends = encoder_.ends()},
                       {});
     std::vector<std::int32_t> completion = made.tokens;
@@ -208,33 +284,38 @@ void PolicyTraining::reward() {
   }
 }
 
-/// By the model without its adapters, which is the one that training began with.
-void PolicyTraining::find_reference() {
-  const auto samples = std::ssize(rollouts_);
-  std::vector<double> nats(static_cast<std::size_t>(samples * config_.policy.completion_tokens));
-  const auto begin_of = [&](std::int64_t row) {
-    return static_cast<std::size_t>(row * config_.policy.completion_tokens);
+PolicyTraining::Found PolicyTraining::find() {
+  const auto completions = std::ssize(rollouts_);
+  const std::int64_t longest = config_.policy.completion_tokens;
+  const std::int64_t kinds = config_.policy.has_values() ? 2 : 1;
+  std::vector<double> numbers(static_cast<std::size_t>(kinds * completions * longest));
+  const auto begin_of = [&](std::int64_t kind, std::int64_t row) {
+    return numbers.begin() + (kind * completions + row) * longest;
   };
-  engine_.use_adapters(false);
   pass_over_rows(
-      engine_, samples,
+      engine_, completions,
       [&](std::int64_t row, std::span<std::int32_t> inputs, std::span<std::int32_t> targets) {
         fill_row(rollouts_[static_cast<std::size_t>(row)], inputs, targets);
       },
-      [&](std::int64_t row, std::span<const float> nats_T) {
+      [&](std::int64_t row, const RowNumbers& found) {
         const Rollout& rollout = rollouts_[static_cast<std::size_t>(row)];
-        for (std::int64_t token = 0; token < rollout.completion_tokens(); ++token) {
-          nats[begin_of(row) + static_cast<std::size_t>(token)] =
-              nats_T[static_cast<std::size_t>(rollout.prompt_tokens - 1 + token)];
-        }
+        const auto first = static_cast<std::size_t>(rollout.prompt_tokens - 1);
+        const auto length = static_cast<std::size_t>(rollout.completion_tokens());
+        const auto keep = [&](std::int64_t kind, std::span<const float> all_T) {
+          const auto of_completion = all_T.subspan(first, length);
+          std::copy(of_completion.begin(), of_completion.end(), begin_of(kind, row));
+        };
+        keep(0, found.nats_T);
+        if (kinds > 1) keep(1, found.values_T);
       });
-  engine_.use_adapters(true);
-  add_over_ranks(nats, engine_.world());
-  for (std::int64_t row = 0; row < samples; ++row) {
-    Rollout& rollout = rollouts_[static_cast<std::size_t>(row)];
-    const auto begin = nats.begin() + static_cast<std::ptrdiff_t>(begin_of(row));
-    rollout.reference_nats.assign(begin, begin + rollout.completion_tokens());
+  add_over_ranks(numbers, engine_.world());
+  Found found;
+  for (std::int64_t row = 0; row < completions; ++row) {
+    const std::int64_t length = rollouts_[static_cast<std::size_t>(row)].completion_tokens();
+    found.nats.emplace_back(begin_of(0, row), begin_of(0, row) + length);
+    if (kinds > 1) found.values.emplace_back(begin_of(1, row), begin_of(1, row) + length);
   }
+  return found;
 }
 
 void PolicyTraining::load(std::int64_t first_sample,
@@ -243,37 +324,52 @@ void PolicyTraining::load(std::int64_t first_sample,
   const auto T = static_cast<std::size_t>(engine_.plan().batch.sequence);
   for (std::size_t row = 0; row * T < inputs.size(); ++row) {
     const auto at = static_cast<std::size_t>(first_sample - start_sample_) + row;
-    fill_row(rollouts_.at(at), inputs.subspan(row * T, T), targets.subspan(row * T, T));
+    fill_row(of_step_.at(at), inputs.subspan(row * T, T), targets.subspan(row * T, T));
   }
 }
 
 PolicyMetrics PolicyTraining::metrics(const ObjectiveSums& sums) const {
-  PolicyMetrics metrics{
-      .divergence = {}, .sampling_seconds = sampling_seconds_, .reward_seconds = reward_seconds_};
-  if (config_.policy.needs_reference()) metrics.divergence = PolicyObjective::divergence_of(sums);
+  const PolicyConfig& policy = config_.policy;
+  const RolloutMeans means = RolloutObjective::means_of(sums);
+  PolicyMetrics metrics{.sampling_seconds = sampling_seconds_, .reward_seconds = reward_seconds_};
+  if (policy.needs_reference()) metrics.divergence = means.divergence;
+  if (policy.steps() > 1) metrics.clipped = means.clipped;
+  if (policy.has_values()) metrics.value_loss = means.value_loss;
   const auto count = static_cast<double>(rollouts_.size());
-  const auto generations = static_cast<std::size_t>(config_.policy.generations);
-  for (std::size_t begin = 0; begin < rollouts_.size(); begin += generations) {
+  const std::size_t together =
+      policy.has_values() ? rollouts_.size() : static_cast<std::size_t>(policy.generations);
+  for (std::size_t begin = 0; begin < rollouts_.size(); begin += together) {
     double mean = 0.0;
     double squares = 0.0;
-    for (std::size_t i = begin; i < begin + generations; ++i) {
-      mean += rollouts_[i].reward / static_cast<double>(generations);
+    for (std::size_t i = begin; i < begin + together; ++i) {
+      mean += rollouts_[i].reward / static_cast<double>(together);
     }
-    for (std::size_t i = begin; i < begin + generations; ++i) {
+    for (std::size_t i = begin; i < begin + together; ++i) {
       squares += std::pow(rollouts_[i].reward - mean, 2.0);
       metrics.completion_tokens += static_cast<double>(rollouts_[i].completion_tokens()) / count;
       metrics.truncated += rollouts_[i].is_truncated ? 1.0 / count : 0.0;
     }
-    const double groups = count / static_cast<double>(generations);
+    const double groups = count / static_cast<double>(together);
     metrics.reward += mean / groups;
-    metrics.reward_deviation += std::sqrt(squares / static_cast<double>(generations - 1)) / groups;
+    metrics.reward_deviation +=
+        std::sqrt(squares / static_cast<double>(std::max<std::size_t>(together, 2) - 1)) / groups;
   }
   return metrics;
 }
 
+std::vector<double> PolicyTraining::epochs(std::int64_t samples) const {
+  const PolicyConfig& policy = config_.policy;
+  const std::int64_t of_step = engine_.plan().batch.samples_at(0);
+  const std::int64_t at_once = of_step * policy.mini_batches;
+  const std::int64_t times =
+      (samples + at_once * policy.passes() - 1) / (at_once * policy.passes());
+  return prompts_.epochs(times * at_once / policy.generations);
+}
+
 std::vector<SampledRollout> PolicyTraining::rollouts() const {
   std::vector<SampledRollout> shown;
-  for (std::size_t i = 0; engine_.world().rank() == 0 && i < rollouts_.size(); ++i) {
+  const bool shows = samples_now_ && engine_.world().rank() == 0;
+  for (std::size_t i = 0; shows && i < rollouts_.size(); ++i) {
     const Rollout& rollout = rollouts_[i];
     const Json line = Json::parse(prompts_.line(texts_[i].line));
     const auto completion = rollout.ids.begin() + rollout.prompt_tokens;

@@ -1,10 +1,11 @@
-// PolicyTraining: sets an engine up to learn from rewards ("grpo", policy_config.h). Before each
-// step the ranks sample completions of the step's prompts, as the model is then; a model or the
-// user's program rewards them; and the step trains them. A run's sample is a completion: sample i
-// is of prompt i / generations.
+// PolicyTraining: sets an engine up to learn from rewards ("grpo" and "ppo", policy_config.h). The
+// ranks sample completions, as the model is then, and a model or the user's program rewards them;
+// PolicyConfig::steps() steps train them, each a part of them, pass after pass; then come the next.
+// A run's sample is a completion that a step trains; completion i is of prompt i / generations.
 //
-// What is sampled is a function of the parameters, the seed and the sample's number, so that a run
-// that resumes samples what it would have sampled.
+// What is sampled is a function of the parameters, the seed and the completion's number, so that a
+// run that resumes samples what it would have sampled. Where it resumes between two steps of the
+// same completions, the checkpoint has these.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +17,7 @@
 #include "engine/config/config.h"
 #include "engine/data/prompt_lines.h"
 #include "engine/train/engine.h"
-#include "engine/train/objective/policy_gradient.h"
+#include "engine/train/objective/rollout.h"
 #include "engine/train/policy/reward_model.h"
 #include "engine/train/policy/reward_program.h"
 #include "engine/train/prompt_encoder.h"
@@ -34,20 +35,26 @@ class PolicyTraining {
 
   /// Gives the engine its objective.
   void set_objective();
-  /// Collective. Samples the step's completions and has them rewarded. Throws ConfigError on all
-  /// ranks where the program does not.
+  /// Takes up what unfinished() gave. Throws CheckpointError.
+  void take_up(const std::string& unfinished);
+  /// On rank 0: what was sampled, where a step that begins with that sample trains it further; else
+  /// empty.
+  [[nodiscard]] std::string unfinished(std::int64_t start_sample) const;
+
+  /// Collective. Samples completions and has them rewarded, where the step needs new ones, and
+  /// deals the step's out. Throws ConfigError on all ranks where the program does not.
   void before_step(std::int64_t start_sample, std::int64_t samples);
   /// The step's sequences: LoadBatch.
   void load(std::int64_t first_sample,
             std::span<std::int32_t> inputs,
             std::span<std::int32_t> targets) const;
 
-  /// Of the last step.
+  /// Of the last step, and of all that was sampled for it.
   [[nodiscard]] PolicyMetrics metrics(const ObjectiveSums& sums) const;
+  /// What was sampled before the last step, on rank 0.
   [[nodiscard]] std::vector<SampledRollout> rollouts() const;
-  [[nodiscard]] std::vector<double> epochs(std::int64_t samples) const {
-    return prompts_.epochs(samples / config_.policy.generations);
-  }
+  /// By source, after so many samples.
+  [[nodiscard]] std::vector<double> epochs(std::int64_t samples) const;
 
  private:
   /// What is shown of a rollout, beside its ids.
@@ -56,10 +63,25 @@ class PolicyTraining {
     std::string text;
     double score = 0.0;  // by the reward model
   };
-  void sample(std::int64_t start_sample, std::int64_t samples);
+  /// What the model, as it is, finds of each completion's tokens.
+  struct Found {
+    std::vector<std::vector<float>> nats;
+    std::vector<std::vector<float>> values;  // empty where there is no head of values
+  };
+  /// Which of the steps that train the same completions begins with that sample, and the first
+  /// sample of all these.
+  struct Place {
+    std::int64_t step = 0;
+    std::int64_t first_sample = 0;
+  };
+  [[nodiscard]] Place place_of(std::int64_t start_sample, std::int64_t samples) const;
+  void sample(std::int64_t first, std::int64_t completions);
   void reward();
   void score();
-  void find_reference();
+  void set_targets();
+  void set_advantages_of_all();
+  Found find();
+  void deal_out(std::int64_t start_sample, std::int64_t samples, std::int64_t step);
   [[nodiscard]] std::string line_for_program(std::size_t rollout) const;
 
   const Config& config_;
@@ -70,9 +92,11 @@ class PolicyTraining {
   TextSampler sampler_;
   std::optional<RewardModel> model_;
   std::optional<RewardProgram> program_;  // on rank 0
+  std::vector<Rollout> rollouts_;         // all that were sampled at once
+  std::vector<Text> texts_;               // of these
+  bool samples_now_ = false;              // before this step
   std::int64_t start_sample_ = 0;
-  std::vector<Rollout> rollouts_;
-  std::vector<Text> texts_;
+  std::vector<Rollout> of_step_;
   double sampling_seconds_ = 0.0;
   double reward_seconds_ = 0.0;
 };

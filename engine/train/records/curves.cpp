@@ -57,6 +57,12 @@ const std::vector<Curve>& curves() {
        [](const M& m) -> Value {
          return m.policy ? Value(m.policy->completion_tokens) : std::nullopt;
        }},
+      {"train/divergence", "from the reference, nats per token of completions",
+       [](const M& m) -> Value { return m.policy ? m.policy->divergence : std::nullopt; }},
+      {"train/clipped", "share of completions' tokens whose ratio of probabilities is clipped",
+       [](const M& m) -> Value { return m.policy ? m.policy->clipped : std::nullopt; }},
+      {"train/value_loss", "of the head of values",
+       [](const M& m) -> Value { return m.policy ? m.policy->value_loss : std::nullopt; }},
       {"eval/loss", "validation loss, nats per token",
        [](const M& m) -> Value { return m.validation_loss; }},
       {"eval/token_accuracy", "share of validation targets that were the likeliest tokens",

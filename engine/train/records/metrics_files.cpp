@@ -198,6 +198,8 @@ std::string metrics_line(const StepMetrics& metrics, std::chrono::system_clock::
     line["completion_tokens"] = metrics.policy->completion_tokens;
     line["truncated"] = metrics.policy->truncated;
     if (metrics.policy->divergence) line["divergence"] = *metrics.policy->divergence;
+    if (metrics.policy->clipped) line["clipped"] = *metrics.policy->clipped;
+    if (metrics.policy->value_loss) line["value_loss"] = *metrics.policy->value_loss;
     line["sampling_seconds"] = metrics.policy->sampling_seconds;
     line["reward_seconds"] = metrics.policy->reward_seconds;
   }

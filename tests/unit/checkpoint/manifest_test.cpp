@@ -75,8 +75,10 @@ TEST_CASE("a manifest is read as it was written", "[checkpoint]") {
                        .base = BaseWeights{"/models/one", "0123456789abcdef"}};
   manifest.tensors["weight"].states["exp_avg"] = {
       {.key = "m", .range = {{0, 0}, {2, 3}, {0, 6}}, .dtype = DType::kBF16, .checksum = 3}};
+  manifest.rollouts = 0xfedcba9876543210U;
   const Manifest read = parse_manifest(to_text(manifest));
   CHECK(read.training == manifest.training);
+  CHECK(read.rollouts == manifest.rollouts);
   REQUIRE(read.files.size() == 1);
   CHECK(read.files[0].name == "rank-00000.safetensors");
   CHECK(read.files[0].header_checksum == 2);
@@ -89,7 +91,7 @@ TEST_CASE("a manifest is read as it was written", "[checkpoint]") {
   CHECK(read.tensors.at("weight").states.at("exp_avg").at(0).dtype == DType::kBF16);
 }
 
-TEST_CASE("manifests of formats 3 to 5 are read: what they do not have is not known",
+TEST_CASE("manifests of formats 3 to 6 are read: what they do not have is not known",
           "[checkpoint]") {
   Manifest manifest = manifest_of({2}, {piece({0}, {2}, {0, 2})});
   manifest.training.config = "{}";
@@ -99,13 +101,14 @@ TEST_CASE("manifests of formats 3 to 5 are read: what they do not have is not kn
     return "{\"dstrain_checkpoint\": " + std::to_string(format) + ", \"xxh3_64\": \"" +
            checksum_text(checksum(body)) + "\",\n" + body;
   };
-  REQUIRE(as_format(6, rest) == text);
+  REQUIRE(as_format(7, rest) == text);
   const auto without = [&](const std::string& added, int format) {
     REQUIRE(rest.find(added) != std::string::npos);
     rest.erase(rest.find(added), added.size());
     CHECK(parse_manifest(as_format(format - 1, rest)).training == manifest.training);
     CHECK_THROWS_WITH(parse_manifest(as_format(format, rest)), Contains("not those of its format"));
   };
+  without("\"rollouts\": null,\n", 7);
   without("\"base\": null,\n", 6);
   without("\"optimizer\": {},\n", 5);
   without("\"tokenizer\": null,\n\"data\": {},\n", 4);
@@ -128,7 +131,7 @@ TEST_CASE("a manifest with any bit changed, or cut anywhere, is refused", "[chec
 
 TEST_CASE("a manifest of another format says so", "[checkpoint]") {
   CHECK_THROWS_WITH(parse_manifest("{\"dstrain_checkpoint\": 9, \"xxh3_64\": \"0\",\n}"),
-                    Contains("format 9") && Contains("reads formats 1 to 6"));
+                    Contains("format 9") && Contains("reads formats 1 to 7"));
   CHECK_THROWS_WITH(parse_manifest("{\"dstrain_checkpoint\": 0, \"xxh3_64\": \"0\",\n}"),
                     Contains("format 0"));
 }

@@ -48,6 +48,7 @@ const std::string kMuon = R"(optimizer={"type": "Muon"})";
 const std::string kOneBitLamb = R"(optimizer={"type": "OneBitLamb"})";
 const std::string kZeroOneAdam = R"(optimizer={"type": "ZeroOneAdam"})";
 const std::string kRewards = "grpo.reward_command=cat";
+const std::string kValues = "ppo.reward_command=cat";
 const std::string kAdapters = "peft.target_modules=\"all-linear\"";
 const std::string kRobust = "preferences.loss_type=robust";
 const std::string kTopK = "gradient_compression.kind=top_k";
@@ -309,6 +310,7 @@ const std::map<std::string, Flip>& flips() {
       {"model.dropout", {"0.1", {kOptModel}}},
       {"model.tie_word_embeddings", {"true"}},
       {"model.score_head", {"true"}},
+      {"model.value_head", {"true"}},
       {"model.initial_weights", {"elsewhere"}},
       {"model.initializer_range", {"0.5"}},
       {"data.train", {"elsewhere"}},
@@ -365,6 +367,26 @@ const std::map<std::string, Flip>& flips() {
       {"grpo.loss_type", {"dr_grpo", {kRewards}}},
       {"grpo.scale_rewards", {"batch", {kRewards}}},
       {"grpo.mask_truncated_completions", {"true", {kRewards}}},
+      {"grpo.num_iterations", {"3", {kRewards}}},
+      {"grpo.num_mini_batches", {"2", {kRewards}}},
+      {"grpo.epsilon", {"0.1", {kRewards}}},
+      {"grpo.epsilon_high", {"0.28", {kRewards}}},
+      {"ppo.reward_command", {"cat"}},
+      {"ppo.reward_model", {R"("tests/golden/reward-tiny")"}},
+      {"ppo.response_length", {"5", {kValues}}},
+      {"ppo.top_k", {"5", {kValues}}},
+      {"ppo.top_p", {"0.5", {kValues}}},
+      {"ppo.num_mini_batches", {"2", {kValues}}},
+      {"ppo.num_ppo_epochs", {"3", {kValues}}},
+      {"ppo.cliprange", {"0.1", {kValues}}},
+      {"ppo.kl_coef", {"0.5", {kValues}}},
+      {"ppo.kl_estimator", {"k3", {kValues}}},
+      {"ppo.vf_coef", {"0.5", {kValues}}},
+      {"ppo.cliprange_value", {"0.1", {kValues}}},
+      {"ppo.gamma", {"0.5", {kValues}}},
+      {"ppo.lam", {"0.5", {kValues}}},
+      {"ppo.whiten_rewards", {"true", {kValues}}},
+      {"ppo.missing_eos_penalty", {"0.5", {kValues}}},
       {"preferences.loss_type", {"ipo"}},
       {"preferences.beta", {"0.5", {kRobust}}},
       {"preferences.label_smoothing", {"0.25", {kRobust}}},
