@@ -93,7 +93,8 @@ const std::vector<std::vector<std::string>>& settings() {
   return all;
 }
 
-/// Whether a message is about several keys at once, which no schema of one key expresses.
+/// Whether a message is about several keys at once, which no schema of one key expresses, or about
+/// what lies on the disk.
 bool spans_keys(const std::string& message) {
   for (const char* part : {"heads do not divide",
                            "does not divide num_attention_heads",
@@ -117,7 +118,8 @@ bool spans_keys(const std::string& message) {
                            "more than the experts of",
                            "groups of model.",
                            "more than a head of keys has",
-                           "names layer "}) {
+                           "names layer ",
+                           "there is no folder"}) {
     if (message.find(part) != std::string::npos) return true;
   }
   return false;
