@@ -72,6 +72,8 @@ struct PolicyConfig {
   double top_p = 1.0;
   /// "num_mini_batches": steps that a pass over the completions sampled at once takes
   std::int64_t mini_batches = 1;
+  /// "local_rollout_forward_batch_size": completions that a rank samples side by side
+  std::int64_t texts_at_once = 16;
   // Of "grpo":
   std::int64_t generations = 8;  ///< "num_generations": completions of a prompt; of "ppo", 1
   std::int64_t iterations = 1;   ///< "num_iterations": passes over completions

@@ -62,7 +62,9 @@ std::vector<Key> sampling_keys(PolicyMethod method, const char* longest) {
       block.field(longest, between(1, kMost), &PolicyConfig::completion_tokens),
       block.field("top_k", between(0, kMost), &PolicyConfig::top_k),
       block.field("top_p", {.low = 0, .high = 1, .low_open = true}, &PolicyConfig::top_p),
-      block.field("num_mini_batches", between(1, kMost), &PolicyConfig::mini_batches)};
+      block.field("num_mini_batches", between(1, kMost), &PolicyConfig::mini_batches),
+      block.field("local_rollout_forward_batch_size", between(1, 1024),
+                  &PolicyConfig::texts_at_once)};
   for (Key& key : keys) {
     key = of_method(method, std::move(key));
   }

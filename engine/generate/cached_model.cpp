@@ -14,9 +14,23 @@ CachedModel::CachedModel(const ModelSpec& model,
       sizes_(sizes),
       stage_(stage),
       context_(context),
-      logits_(static_cast<std::size_t>(model.scores ? 1 : model.vocab_size)),
+      texts_(static_cast<std::size_t>(sizes.texts)),
       rotates_as_long_(model.rope_scaling.is_long(sizes.positions)) {
-  text_.reserve(static_cast<std::size_t>(sizes.positions));
+  check(sizes.texts == 1 || reads_side_by_side(model, sizes.positions),
+        "{} texts of a model whose rotation depends on their lengths", sizes.texts);
+  for (Text& text : texts_) {
+    text.tokens.reserve(static_cast<std::size_t>(sizes.positions));
+  }
+  parts_.reserve(texts_.size());
+  tokens_.reserve(texts_.size());
+  const std::vector<BufferDecl>& buffers = context.blueprint.buffers();
+  for (std::size_t i = 0; i < buffers.size(); ++i) {
+    if (buffers[i].lifetime == Lifetime::kCache) caches_.push_back({static_cast<int>(i)});
+  }
+}
+
+bool CachedModel::reads_side_by_side(const ModelSpec& model, std::int64_t positions) {
+  return model.rope_scaling.is_long(1) == model.rope_scaling.is_long(positions);
 }
 
 void CachedModel::prepare() {
@@ -24,27 +38,67 @@ void CachedModel::prepare() {
 }
 
 std::span<const float> CachedModel::extend(std::span<const std::int32_t> tokens,
-                                           const std::function<bool()>& before_chunk) {
-  const GenerationSizes& sizes = sizes_;
+                                           const std::function<bool()>& before_chunk,
+                                           std::int64_t text) {
+  Text& of = at(text);
   const auto count = static_cast<std::int64_t>(tokens.size());
-  check(count >= 1 && position_ + count <= sizes.positions,
-        "{} tokens behind {} of at most {} positions", count, position_, sizes.positions);
-  const std::int64_t end = position_ + count;
-  text_.resize(static_cast<std::size_t>(position_));
-  text_.insert(text_.end(), tokens.begin(), tokens.end());
+  check(count >= 1 && of.position + count <= sizes_.positions,
+        "{} tokens behind {} of at most {} positions", count, of.position, sizes_.positions);
+  const std::int64_t end = of.position + count;
+  of.tokens.resize(static_cast<std::size_t>(of.position));
+  of.tokens.insert(of.tokens.end(), tokens.begin(), tokens.end());
   rotate_as(end);
-  while (position_ < end) {
+  while (of.position < end) {
     if (!before_chunk()) {
       return {};
     }
-    const std::int64_t size = std::min(sizes.chunk_tokens, end - position_);
-    forward(std::span(text_).subspan(static_cast<std::size_t>(position_),
-                                     static_cast<std::size_t>(size)));
+    const std::int64_t size = std::min(sizes_.chunk_tokens, end - of.position);
+    parts_.assign(
+        1, {.first_row = text * sizes_.positions, .positions = {of.position, of.position + size}});
+    forward(std::span(of.tokens).subspan(static_cast<std::size_t>(of.position),
+                                         static_cast<std::size_t>(size)));
+    of.position += size;
   }
-  const ConstTensor logits_V = stage_.next_logits(context_);
-  context_.device.copy_to_host(logits_V, logits_.data(), context_.compute);
-  context_.compute.synchronize();
-  return logits_;
+  fetch_logits();
+  return logits(0);
+}
+
+void CachedModel::extend_each(std::span<const Next> next) {
+  parts_.clear();
+  tokens_.clear();
+  for (const auto& [text, token] : next) {
+    Text& of = at(text);
+    check(of.position + 1 <= sizes_.positions, "a token behind {} of at most {} positions",
+          of.position, sizes_.positions);
+    parts_.push_back(
+        {.first_row = text * sizes_.positions, .positions = {of.position, of.position + 1}});
+    tokens_.push_back(token);
+    of.tokens.resize(static_cast<std::size_t>(of.position));
+    of.tokens.push_back(token);
+    ++of.position;
+  }
+  forward(tokens_);
+  fetch_logits();
+}
+
+std::span<const float> CachedModel::logits(std::size_t i) const {
+  const auto width = static_cast<std::size_t>(model_.scores ? 1 : model_.vocab_size);
+  return std::span(logits_).subspan(i * columns_, width);
+}
+
+void CachedModel::copy(std::int64_t from, std::int64_t to, std::int64_t position) {
+  check(from != to && position <= at(from).position, "text {} is not text {}'s first {} tokens", to,
+        from, position);
+  for (const BufferRef cache : caches_) {
+    const auto rows = [&](std::int64_t text) {
+      const std::int64_t first = text * sizes_.positions;
+      return context_.buffer(cache).rows(first, first + position);
+    };
+    context_.device.copy(rows(from), rows(to), context_.compute);
+  }
+  const std::vector<std::int32_t>& tokens = at(from).tokens;
+  at(to).tokens.assign(tokens.begin(), tokens.begin() + position);
+  at(to).position = position;
 }
 
 void CachedModel::rotate_as(std::int64_t text_tokens) {
@@ -52,25 +106,35 @@ void CachedModel::rotate_as(std::int64_t text_tokens) {
   if (is_long == rotates_as_long_) {
     return;
   }
-  context_.extension = {0, text_tokens};
+  const Extension::Text whole{.positions = {0, text_tokens}};
+  context_.extension = {.texts = {&whole, 1}, .tokens = text_tokens};
   stage_.prepare(context_);
   rotates_as_long_ = is_long;
-  position_ = 0;
+  for (Text& text : texts_) {
+    text.position = 0;
+  }
 }
 
 void CachedModel::forward(std::span<const std::int32_t> tokens) {
-  const auto count = static_cast<std::int64_t>(tokens.size());
-  context_.extension = {position_, position_ + count};
+  context_.extension = {.texts = parts_, .tokens = std::ssize(tokens)};
   context_.device.copy_from_host(tokens.data(), stage_.tokens(context_, 0), context_.compute);
   VisitHooks all_is_whole;
   stage_.forward(context_, all_is_whole, std::array{0});
   context_.compute.synchronize();  // `tokens` is the caller's
-  position_ += count;
 }
 
-void CachedModel::rewind(std::int64_t position) {
-  check(0 <= position && position <= position_, "position {} of {}", position, position_);
-  position_ = position;
+void CachedModel::fetch_logits() {
+  const ConstTensor logits = stage_.next_logits(context_);
+  columns_ = static_cast<std::size_t>(logits.dim(1));
+  logits_.resize(static_cast<std::size_t>(logits.numel()));
+  context_.device.copy_to_host(logits, logits_.data(), context_.compute);
+  context_.compute.synchronize();
+}
+
+void CachedModel::rewind(std::int64_t position, std::int64_t text) {
+  check(0 <= position && position <= at(text).position, "position {} of {}", position,
+        at(text).position);
+  at(text).position = position;
 }
 
 }  // namespace dstrain

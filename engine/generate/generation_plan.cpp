@@ -10,7 +10,8 @@
 namespace dstrain {
 
 GenerationPlan plan_generation(const ModelSpec& model, const GenerationSizes& sizes) {
-  check(1 <= sizes.chunk_tokens && 1 <= sizes.positions && sizes.positions <= model.max_positions,
+  check(1 <= sizes.texts && sizes.texts <= sizes.chunk_tokens && 1 <= sizes.positions &&
+            sizes.positions <= model.max_positions,
         "generation of {} positions, {} at once, with a model of {}", sizes.positions,
         sizes.chunk_tokens, model.max_positions);
   Blueprint blueprint;
@@ -19,7 +20,8 @@ GenerationPlan plan_generation(const ModelSpec& model, const GenerationSizes& si
                                  .batch = 1,
                                  .sequence = sizes.chunk_tokens,
                                  .compute = sizes.compute,
-                                 .cache_positions = sizes.positions},
+                                 .cache_positions = sizes.positions,
+                                 .cache_texts = sizes.texts},
                                 {}, {.end_block = model.num_layers}, blueprint);
   const ShardMap shards(blueprint);
   MemoryPlan memory(blueprint, shards, {.compute_dtype = sizes.compute, .training = false});

@@ -15,8 +15,9 @@ namespace dstrain {
 
 struct GenerationSizes {
   DType compute = DType::kF32;
-  std::int64_t positions = 1;     ///< of prompt and generated text together: rows of the cache
-  std::int64_t chunk_tokens = 1;  ///< positions that one forward computes at most
+  std::int64_t positions = 1;     ///< of prompt and generated text together: rows of a text's cache
+  std::int64_t texts = 1;         ///< that are read side by side, each with a cache
+  std::int64_t chunk_tokens = 1;  ///< that one forward computes at most, of one text or of all
 };
 
 struct GenerationPlan {

@@ -1,5 +1,6 @@
 // generate_text: feeds a prompt's tokens to a CachedModel, then draws one token after the other,
-// and hands out text as soon as it is certain.
+// and hands out text as soon as it is certain. generate_texts: the same of many, side by side, so
+// that the parameters are read once for a token of each.
 #pragma once
 
 #include <cstdint>
@@ -57,5 +58,12 @@ GeneratedText generate_text(CachedModel& model,
                             const Tokenizer& tokenizer,
                             const GenerationRequest& request,
                             const GenerationHooks& hooks);
+
+/// As many at a time as the model reads side by side; where one ends, the next begins. Prompts that
+/// are the same, one behind the other, are read once. `before_forward` is called now and then.
+std::vector<GeneratedText> generate_texts(CachedModel& model,
+                                          const Tokenizer& tokenizer,
+                                          const std::vector<GenerationRequest>& requests,
+                                          const std::function<void()>& before_forward);
 
 }  // namespace dstrain

@@ -86,12 +86,14 @@ Attention Attention::declare(const LayerShape& shape,
   const Shape heads_dealt{shape.query_tokens(), dealt.query_heads * dealt.head_dim};
   attention.packed_ = product("qkv", packed_dealt, shape.compute);
   attention.heads_ = product("heads", heads, shape.compute);
+  attention.cache_positions_ = shape.cache_positions;
   if (shape.extends_cache()) {
-    attention.cache_ = blueprint.add_buffer({name + "/cache",
-                                             {shape.cache_positions, 2 * kv_width},
-                                             shape.compute,
-                                             Lifetime::kCache,
-                                             LayerKind::kAttention});
+    attention.cache_ =
+        blueprint.add_buffer({name + "/cache",
+                              {shape.cache_texts * shape.cache_positions, 2 * kv_width},
+                              shape.compute,
+                              Lifetime::kCache,
+                              LayerKind::kAttention});
     if (spec.sinks) {
       attention.cached_logsumexp_ = blueprint.add_buffer({"cached_logsumexp",
                                                           {query_heads, shape.tokens()},
@@ -140,7 +142,8 @@ void Attention::prepare(const LayerContext& context) const {
   }
   const Tensor cosine = context.buffer(cosine_);
   const Tensor sine = context.buffer(sine_);
-  const std::int64_t text_tokens = context.extension ? context.extension->end : cosine.dim(0);
+  const std::int64_t text_tokens =
+      context.extension ? context.extension->texts.front().positions.end : cosine.dim(0);
   const RopeTables tables = rope_tables(*spec_.rotary, cosine.dim(0), text_tokens);
   context.device.copy_from_host(tables.cosine.data(), cosine, context.compute);
   context.device.copy_from_host(tables.sine.data(), sine, context.compute);
@@ -151,11 +154,43 @@ void Attention::rotate(const LayerContext& context, int slot, Tensor packed, Pas
   if (!spec_.rotary) {
     return;
   }
-  AttentionShape shape = own_;
-  shape.sequence = context.extension ? context.extension->size() : shape.sequence;
-  context.ops.rope(shape, packed, context.at_positions(context.buffer(cosine_)),
-                   context.at_positions(context.buffer(sine_)),
-                   context.optional_buffer(token_positions_, slot), pass, context.compute);
+  const Tensor cosine = context.buffer(cosine_);
+  const Tensor sine = context.buffer(sine_);
+  if (!context.extension) {
+    context.ops.rope(own_, packed, cosine, sine, context.optional_buffer(token_positions_, slot),
+                     pass, context.compute);
+    return;
+  }
+  context.extension->for_each_text([&](const Extension::Text& text, Range rows) {
+    AttentionShape shape = own_;
+    shape.sequence = rows.size();
+    const Range at = text.positions;
+    context.ops.rope(shape, packed.rows(rows.begin, rows.end), cosine.rows(at.begin, at.end),
+                     sine.rows(at.begin, at.end), {}, pass, context.compute);
+  });
+}
+
+void Attention::attend_to_cache(const LayerContext& context,
+                                int slot,
+                                ConstTensor packed,
+                                Tensor heads) const {
+  context.extension->for_each_text([&](const Extension::Text& text, Range rows) {
+    AttentionShape shape = own_;
+    shape.sequence = rows.size();
+    Tensor logsumexp;
+    if (sinks_.index >= 0) {
+      logsumexp = context.buffer(cached_logsumexp_).flat(0, shape.query_heads * shape.sequence);
+    }
+    const Tensor of_text = heads.rows(rows.begin, rows.end);
+    const Tensor cache =
+        context.buffer(cache_).rows(text.first_row, text.first_row + cache_positions_);
+    context.ops.attention_cached(shape, text.positions.begin, reach_of(context, slot),
+                                 packed.rows(rows.begin, rows.end), cache, of_text, logsumexp,
+                                 context.compute);
+    if (sinks_.index >= 0) {
+      context.ops.add_sinks(shape, context.param(sinks_), of_text, logsumexp, context.compute);
+    }
+  });
 }
 
 void Attention::forward(const LayerContext& context,
@@ -174,17 +209,7 @@ void Attention::forward(const LayerContext& context,
   }
   rotate(context, slot, own_packed, Pass::kForward);
   if (context.extension) {
-    AttentionShape shape = own_;
-    shape.sequence = context.extension->size();
-    Tensor logsumexp;
-    if (sinks_.index >= 0) {
-      logsumexp = context.buffer(cached_logsumexp_).flat(0, shape.query_heads * shape.sequence);
-    }
-    context.ops.attention_cached(shape, context.extension->begin, reach_of(context, slot), packed,
-                                 context.buffer(cache_), heads, logsumexp, context.compute);
-    if (sinks_.index >= 0) {
-      context.ops.add_sinks(shape, context.param(sinks_), heads, logsumexp, context.compute);
-    }
+    attend_to_cache(context, slot, packed, heads);
   } else if (exchanges) {
     const Tensor attended = context.buffer(attended_, slot);
     exchange_.to_heads(context, own_packed, packed);

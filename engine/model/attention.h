@@ -38,7 +38,7 @@ class Attention {
   /// Fills the constant tables of RoPE and the slopes of ALiBi, before the first forward. With
   /// LongRoPE training rotates as texts of a whole sequence are, also where documents in it or a
   /// step's sequences (a ramp's) are shorter, so that a model is the same function throughout a
-  /// run; what extends a cache, as texts up to the extension's end are.
+  /// run; what extends a cache, as texts up to the end of the extension's first are.
   void prepare(const LayerContext& context) const;
   void forward(const LayerContext& context, int slot, ConstTensor x_NC, Tensor y_NC) const;
   void backward(const LayerContext& context,
@@ -64,6 +64,10 @@ class Attention {
   [[nodiscard]] RingAttention::SinkGradient sink_gradient(const LayerContext& context,
                                                           const GradTarget& gradients) const;
   void rotate(const LayerContext& context, int slot, Tensor packed, Pass pass) const;
+  void attend_to_cache(const LayerContext& context,
+                       int slot,
+                       ConstTensor packed,
+                       Tensor heads) const;
 
   AttentionSpec spec_;
   std::int64_t first_head_ = 0;  // that this rank attends with, among the model's query heads
@@ -80,14 +84,15 @@ class Attention {
   BufferRef query_positions_;
   BufferRef first_sample_;
   BufferRef packed_;  // for backward: q‖k‖v after rotation, of the tokens and heads to attend with
-  BufferRef heads_;             // for backward, of this rank's tokens
-  BufferRef cache_;             // [P, 2K·D], a position a row k‖v; only where it is extended
-  BufferRef cached_logsumexp_;  // scratch [H, T]; with sinks, where the cache is extended
-  BufferRef cosine_;            // constant
-  BufferRef sine_;              // constant
-  BufferRef slopes_;            // constant, of the heads to attend with
-  BufferRef d_packed_;          // scratch
-  BufferRef d_heads_;           // scratch
+  BufferRef heads_;  // for backward, of this rank's tokens
+  BufferRef cache_;  // [texts · P, 2K·D], a position a row k‖v; where it is extended
+  std::int64_t cache_positions_ = 0;  // P
+  BufferRef cached_logsumexp_;        // scratch [H, T]; with sinks, where the cache is extended
+  BufferRef cosine_;                  // constant
+  BufferRef sine_;                    // constant
+  BufferRef slopes_;                  // constant, of the heads to attend with
+  BufferRef d_packed_;                // scratch
+  BufferRef d_heads_;                 // scratch
   // Where heads are exchanged:
   BufferRef own_packed_;    // scratch: of this rank's tokens
   BufferRef attended_;      // for backward: results of the heads to attend with

@@ -91,13 +91,22 @@ void Embedding::forward(const LayerContext& context,
   const TensorParallel& tensor = context.tensor_parallel;
   const Tensor rows = norm_ ? norm_->residual(context, slot) : stream;
   const Tensor x_NC = tensor.splits_tokens() ? context.buffer(gathered_) : rows;
-  const ConstTensor positions = position_.index < 0
-                                    ? ConstTensor{}
-                                    : context.at_positions(from_first(context.param(position_)));
-  context.ops.embedding_forward(tokens_N, context.param(table_), slice_, positions,
-                                context.optional_buffer(token_positions_, slot),
-                                context.extension ? context.extension->size() : sequence_, x_NC,
-                                context.compute);
+  const ConstTensor positions =
+      position_.index < 0 ? ConstTensor{} : from_first(context.param(position_));
+  const auto look_up = [&](ConstTensor tokens, ConstTensor at, std::int64_t sequence, Tensor x) {
+    context.ops.embedding_forward(tokens, context.param(table_), slice_, at,
+                                  context.optional_buffer(token_positions_, slot), sequence, x,
+                                  context.compute);
+  };
+  if (!context.extension || positions.empty()) {
+    look_up(tokens_N, positions, context.extension ? context.extension->tokens : sequence_, x_NC);
+  } else {
+    context.extension->for_each_text([&](const Extension::Text& text, Range of) {
+      look_up(tokens_N.flat(of.begin, of.end),
+              positions.rows(text.positions.begin, text.positions.end), of.size(),
+              x_NC.rows(of.begin, of.end));
+    });
+  }
   tensor.leave_into(x_NC, rows, context.compute);
   scale(context, rows);
   noise_.add(context, slot, rows);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <optional>
+#include <span>
 
 #include "engine/parallel/tensor_parallel.h"
 #include "engine/plan/shard_map.h"
@@ -17,15 +18,35 @@ struct ContextGroups {
   Stream* passing = nullptr;      ///< of what goes round the ring while others compute
 };
 
+/// The tokens that a forward computes, for layers that extend a cache
+/// (LayerShape::cache_positions): of one text several in a row, or of several texts one each.
+struct Extension {
+  struct Text {
+    std::int64_t first_row = 0;  ///< of the caches, where those of the text begin
+    Range positions;             ///< of its tokens
+  };
+  std::span<const Text> texts;
+  std::int64_t tokens = 0;
+
+  /// Calls visit(text, the rows that its tokens have among all).
+  template <typename Visit>
+  void for_each_text(Visit&& visit) const {
+    std::int64_t row = 0;
+    for (const Text& text : texts) {
+      visit(text, Range{row, row + text.positions.size()});
+      row += text.positions.size();
+    }
+  }
+};
+
 struct LayerContext : ExecContext {
   const TensorParallel& tensor_parallel;
   ContextGroups context_groups{};
   Communicator* expert_ranks = nullptr;  ///< that hold other experts; nullptr: all are here
   Stream* expert_passing = nullptr;      ///< of rows that travel to them and back while others
                                          ///< compute; nullptr: none travels meanwhile
-  /// The positions of the one sequence that this forward computes, for layers that extend a cache
-  /// (LayerShape::cache_positions). Empty in training, where a forward computes a micro-batch.
-  std::optional<Range> extension{};
+  /// Empty in training, where a forward computes a micro-batch.
+  std::optional<Extension> extension{};
   // Of the micro-batch whose backward computes, for layers that have losses of their own:
   float token_scale = 0.0F;                ///< MicroBatch::token_scale
   Write losses_write = Write::kOverwrite;  ///< whether its losses are the step's first
@@ -34,12 +55,7 @@ struct LayerContext : ExecContext {
   /// extends a cache, all of them in training.
   [[nodiscard]] Tensor activation(BufferRef ref, int slot) const {
     const Tensor whole = buffer(ref, slot);
-    return extension ? whole.rows(0, extension->size()) : whole;
-  }
-  /// The rows that this forward's positions have in a table with one row a position.
-  template <typename View>
-  [[nodiscard]] View at_positions(View table) const {
-    return extension ? table.rows(extension->begin, extension->end) : table;
+    return extension ? whole.rows(0, extension->tokens) : whole;
   }
 };
 

@@ -8,7 +8,7 @@
 // A layer runs in one of two modes, and LayerShape::cache_positions says which:
 //
 //   train         a forward computes a micro-batch and keeps activations for its backward
-//   extend        a forward computes the next tokens of one sequence (LayerContext::extension),
+//   extend        a forward computes the next tokens of texts (LayerContext::extension),
 //                 appends their keys and values to a cache and attends to all that it holds.
 //                 Nothing is kept otherwise, and there is no backward.
 #pragma once
@@ -111,9 +111,10 @@ struct LayerShape {
   ExpertShape experts{};
   bool fp8 = false;        ///< the blocks' products are in 8 bits
   bool documents = false;  ///< a sequence holds several, none of which sees another
-  /// P, the rows of the cache that the layers extend. `batch` is then 1, and `sequence` the most
-  /// tokens that one forward computes. 0: the layers train.
+  /// P, the rows that a text has in the cache that the layers extend. `batch` is then 1, and
+  /// `sequence` the most tokens that one forward computes. 0: the layers train.
   std::int64_t cache_positions = 0;
+  std::int64_t cache_texts = 1;        ///< those that have a place in the cache
   DropoutConfig dropout{};             ///< of training; what extends a cache drops nothing
   float noise_alpha = 0.0F;            ///< of embeddings in training (NEFTune); 0: none
   std::uint64_t seed = 0;              ///< of dropout and noise

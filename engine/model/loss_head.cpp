@@ -11,14 +11,14 @@ namespace {
 /// The shape that the final norm is declared with.
 LayerShape norm_shape(LayerShape shape) {
   if (shape.extends_cache()) {
-    shape.sequence = 1;  // the last token's
+    shape.sequence = shape.cache_texts;  // the last token of each
   }
   return shape;
 }
 
-/// The context of a forward pass of the last token alone.
-LayerContext at_last_token(LayerContext context) {
-  context.extension->begin = context.extension->end - 1;
+/// The context of a forward pass of each text's last token alone.
+LayerContext at_last_tokens(LayerContext context) {
+  context.extension->tokens = std::ssize(context.extension->texts);
   return context;
 }
 
@@ -52,7 +52,7 @@ LossHead LossHead::declare(const LayerShape& shape,
   if (shape.extends_cache()) {
     // Logits are f32 whatever the blocks compute in, since tokens are drawn from them.
     head.logits_ = blueprint.add_buffer({"logits",
-                                         {1, head.scores_ ? 1 : columns},
+                                         {shape.cache_texts, head.scores_ ? 1 : columns},
                                          DType::kF32,
                                          Lifetime::kScratch,
                                          LayerKind::kLogits});
@@ -101,21 +101,23 @@ void LossHead::forward(const LayerContext& context,
     norm_.forward(context, slot, residual, delta);
     return;
   }
+  // Of one text the last of its tokens, of several texts all: they have one each.
   const std::int64_t tokens = residual.dim(0);
-  norm_.forward(at_last_token(context), slot, residual.rows(tokens - 1, tokens),
-                delta.rows(tokens - 1, tokens));
+  const std::int64_t first = tokens - std::ssize(context.extension->texts);
+  norm_.forward(at_last_tokens(context), slot, residual.rows(first, tokens),
+                delta.rows(first, tokens));
 }
 
 ConstTensor LossHead::next_logits(const LayerContext& context) const {
-  const Tensor logits_1V = context.buffer(logits_);
-  const ConstTensor hidden = norm_.output(at_last_token(context), 0);
+  const Tensor logits = context.buffer(logits_).rows(0, std::ssize(context.extension->texts));
+  const ConstTensor hidden = norm_.output(at_last_tokens(context), 0);
   if (scores_) {
-    context.ops.linear_forward(hidden, context.param(weight_), {}, logits_1V, context.compute);
-    return logits_1V.flat(0, 1);
+    context.ops.linear_forward(hidden, context.param(weight_), {}, logits, context.compute);
+    return logits;
   }
   measure_rows(context);
-  compute_logits(context, hidden, logits_1V);
-  return logits_1V.flat(0, slice_.vocab_size);
+  compute_logits(context, hidden, logits);
+  return logits;
 }
 
 void LossHead::measure_rows(const LayerContext& context) const {

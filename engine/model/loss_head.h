@@ -16,8 +16,8 @@
 // A head of values stands beside that of the tokens: one number of each token, of which weights are
 // asked together with those of the losses. One tensor-parallel rank computes its gradients, too.
 //
-// Where the layers extend a cache there is no loss: what counts is the last of the tokens that a
-// forward computes, whose logits are asked for when they are needed.
+// Where the layers extend a cache there is no loss: what counts is the last of the tokens of each
+// text, whose logits are asked for when they are needed.
 #pragma once
 
 #include "engine/model/layer_context.h"
@@ -41,8 +41,9 @@ class LossHead {
                int slot,
                ConstTensor residual,
                ConstTensor delta) const;
-  /// After a forward that extends a cache: f32 [V], the logits of what follows its last token,
-  /// or [1], that token's score; valid until the next call.
+  /// After a forward that extends a cache: f32 [texts, columns], the logits of what follows the
+  /// last token of each, of which the first V count, or [texts, 1], that token's score; valid until
+  /// the next call.
   [[nodiscard]] ConstTensor next_logits(const LayerContext& context) const;
   /// Computes losses only, after forward. Valid until the slot's backward. hits_N (f32; or empty):
   /// 1 where a target is the likeliest token, else 0.
@@ -119,7 +120,7 @@ class LossHead {
   float logit_cap_ = 0.0F;  // 0: none
   Norm norm_;
   ParamRef weight_;          // [V, C]: own, or the embedding's
-  BufferRef logits_;         // scratch [chunk, V]; [1, V] where a cache is extended
+  BufferRef logits_;         // scratch [chunk, V]; [texts, V] where a cache is extended
   BufferRef losses_;         // scratch [N]
   BufferRef weights_;        // scratch [N], where targets have weights
   ParamRef value_weight_;    // [1, C], of a head of values, with the next three

@@ -5,8 +5,10 @@
 #include <utility>
 
 #include "engine/checkpoint/base_weights.h"
+#include "engine/generate/cached_model.h"
 #include "engine/plan/stage_partition.h"
 #include "engine/runtime/fp8_scales.h"
+#include "engine/train/objective/sequence_exchange.h"
 #include "engine/train/plan_traffic.h"
 #include "engine/train/wire_security.h"
 
@@ -198,18 +200,30 @@ WindowOptions windows_of(const OffloadConfig& offload) {
       .slots = static_cast<int>(offload.state_buffers)};
 }
 
-/// Declares the model once more, to continue texts that have the length of a sequence with those
-/// tokens that a forward computes at once.
+/// The number of texts that a rank continues side by side.
+std::int64_t texts_at_once(const Config& config, const BatchPlan& batch, std::int64_t ranks) {
+  const PolicyConfig& policy = config.policy;
+  if (!policy.enabled() || !CachedModel::reads_side_by_side(config.model, batch.sequence)) return 1;
+  const std::int64_t completions = batch.samples_at(0) * policy.mini_batches;
+  return std::min(policy.texts_at_once, (completions + ranks - 1) / ranks);
+}
+
+/// Declares the model once more, to continue so many texts that have the length of a sequence with
+/// those tokens that a forward computes at once.
 std::optional<SamplingPlan> plan_sampling(const Config& config,
+                                          std::int64_t texts,
                                           LayerShape shape,
                                           Blueprint& blueprint) {
   if (config.training.eval_prompts.empty() && !config.policy.enabled()) return std::nullopt;
-  const GenerationSizes sizes{.compute = shape.compute,
-                              .positions = shape.sequence,
-                              .chunk_tokens = std::min(shape.sequence, kPromptChunk)};
+  const GenerationSizes sizes{
+      .compute = shape.compute,
+      .positions = shape.sequence,
+      .texts = texts,
+      .chunk_tokens = std::max(texts, std::min(shape.sequence, kPromptChunk))};
   shape.batch = 1;
   shape.sequence = sizes.chunk_tokens;
   shape.cache_positions = sizes.positions;
+  shape.cache_texts = sizes.texts;
   shape.context = {};
   shape.fp8 = false;
   shape.documents = false;
@@ -421,7 +435,8 @@ RunPlan make_run_plan(const Config& config,
                           chunks[static_cast<std::size_t>(chunk)].stage.backward_walk());
   }
   blueprint.end_chunks();
-  std::optional<SamplingPlan> sampling = plan_sampling(config, shape, blueprint);
+  std::optional<SamplingPlan> sampling =
+      plan_sampling(config, texts_at_once(config, batch, mesh.world_size()), shape, blueprint);
   const BufferRef norm_total =
       blueprint.add_buffer({"gradient_norm", {1}, DType::kF64, Lifetime::kScratch});
   BufferRef sequence_numbers;

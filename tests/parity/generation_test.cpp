@@ -75,12 +75,14 @@ struct Lab {
   explicit Lab(const std::string& name,
                DType compute = DType::kF32,
                std::int64_t chunk_tokens = 5,
-               int threads = 1)
+               int threads = 1,
+               std::int64_t texts = 1)
       : golden(name),
         config(golden.config("fp32").config),
         plan(plan_generation(config.model,
                              {.compute = compute,
                               .positions = config.model.max_positions,
+                              .texts = texts,
                               .chunk_tokens = chunk_tokens})),
         backend(make_cpu_backend(threads)),
         model(plan, *backend.ops, *backend.device, GoldenSource(golden, plan.blueprint)) {}
@@ -307,6 +309,78 @@ TEST_CASE("greedy text with the cache is greedy text without", "[parity][generat
     repeated.push_back(likeliest(lab.model.extend(repeated)));
   }
   CHECK(cached == repeated);
+}
+
+TEST_CASE("texts that are read side by side are what each is alone", "[parity][generate]") {
+  const std::string name = GENERATE(from_range(kModels));
+  INFO(name);
+  Lab alone(name);
+  Lab together(name, DType::kF32, 5, 1, 3);
+  const auto bytes = Tokenizer::make("bytes");
+  // Some prompts follow their like, some come again; one ends with its first token.
+  std::vector<GenerationRequest> requests;
+  const std::vector<std::int32_t> prompts[] = {{3, 1, 4, 1, 5, 9},
+                                               {3, 1, 4, 1, 5, 9},
+                                               {2, 7},
+                                               {3, 1, 4, 1, 5, 9},
+                                               {2, 7},
+                                               {2, 7},
+                                               {6},
+                                               {6},
+                                               {6},
+                                               {6},
+                                               {6}};
+  for (const std::vector<std::int32_t>& prompt : prompts) {
+    const auto count = std::ssize(requests);
+    requests.push_back({.prompt = prompt,
+                        .max_tokens = 4 + count % 5 * 3,
+                        .sampling = {.top_k = 30, .seed = 10 + static_cast<std::uint64_t>(count)}});
+  }
+  std::vector<GeneratedText> expected;
+  for (GenerationRequest& request : requests) {
+    alone.model.rewind(0);
+    expected.push_back(generate_text(alone.model, *bytes, request, {}));
+    const auto count = std::ssize(expected);
+    if (count % 4 != 0 && count != 6) continue;
+    request.ends = {expected.back().tokens[count == 6 ? 0 : 2]};
+    alone.model.rewind(0);
+    expected.back() = generate_text(alone.model, *bytes, request, {});
+  }
+  int forwards = 0;
+  const std::vector<GeneratedText> made =
+      generate_texts(together.model, *bytes, requests, [&] { ++forwards; });
+  std::size_t tokens = 0;
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    INFO(i);
+    CHECK(made[i].tokens == expected[i].tokens);
+    CHECK(made[i].text == expected[i].text);
+    CHECK(made[i].end == expected[i].end);
+    CHECK(made[i].reason == expected[i].reason);
+    tokens += expected[i].tokens.size();
+  }
+  CHECK(static_cast<std::size_t>(forwards) < tokens * 2 / 3);
+  // The logits, where texts have different lengths.
+  for (std::int64_t text = 0; text < 3; ++text) {
+    together.model.rewind(0, text);
+  }
+  const std::vector<std::int32_t> sequence = together.sequence(0);
+  together.model.extend(
+      std::span(sequence).first(9), [] { return true; }, 1);
+  together.model.extend(
+      std::span(sequence).first(4), [] { return true; }, 0);
+  together.model.copy(1, 2, 7);
+  const std::int32_t next[] = {5, 8, 5};
+  const std::int64_t lengths[] = {4, 9, 7};
+  const CachedModel::Next all[] = {{2, next[2]}, {0, next[0]}, {1, next[1]}};
+  together.model.extend_each(all);
+  for (std::size_t i = 0; i < 3; ++i) {
+    const auto text = static_cast<std::size_t>(all[i].text);
+    std::vector<std::int32_t> whole(sequence.begin(), sequence.begin() + lengths[text]);
+    whole.push_back(next[text]);
+    alone.model.rewind(0);
+    CHECK(distance(together.model.logits(i), alone.model.extend(whole)) < 1e-5);
+    CHECK(together.model.position(all[i].text) == std::ssize(whole));
+  }
 }
 
 TEST_CASE("more threads compute the same bits for a token", "[parity][generate]") {

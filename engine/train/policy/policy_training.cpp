@@ -173,13 +173,13 @@ void PolicyTraining::sample(std::int64_t first, std::int64_t completions) {
   rollouts_.assign(static_cast<std::size_t>(completions), {});
   texts_.assign(static_cast<std::size_t>(completions), {});
   std::string failure;
-  Json mine = Json::array();
+  std::vector<std::int64_t> own;  // completions that this rank samples
+  std::vector<GenerationRequest> requests;
   for (std::int64_t i = 0; i < completions && failure.empty(); ++i) {
     Rollout& rollout = rollouts_[static_cast<std::size_t>(i)];
     const std::int64_t line = prompts_.draw((first + i) / policy.generations);
     texts_[static_cast<std::size_t>(i)].line = line;
-    if (i % world.size() != world.rank()) continue;
-    if (options_.activity != nullptr) options_.activity->begin_phase(RunPhase::kTraining);
+    if (i * world.size() / completions != world.rank()) continue;
     try {
       const auto prompt = read_chat_prompt(prompts_.line(line));
       if (const auto* const why = std::get_if<std::string>(&prompt)) throw ConfigError(*why);
@@ -195,22 +195,27 @@ void PolicyTraining::sample(std::int64_t first, std::int64_t completions) {
       failure = fmt::format("{}: {}", prompts_.where(line), error.what());
       continue;
     }
-    model.rewind(0);
-    const GeneratedText made =
-        generate_text(model, encoder_.tokenizer(),
-                      {.prompt = rollout.ids,
-                       .max_tokens = policy.completion_tokens,
-                       .sampling = {.top_k = policy.top_k,
-                                    .top_p = policy.top_p,
-                                    .seed = seed_of(config_.training.seed, first + i)},
-                       .ends = encoder_.ends()},
-                      {});
-    std::vector<std::int32_t> completion = made.tokens;
-    if (made.end) completion.push_back(*made.end);
-    mine.push_back({i, rollout.ids, completion, made.text, !made.end.has_value()});
+    own.push_back(i);
+    requests.push_back({.prompt = rollout.ids,
+                        .max_tokens = policy.completion_tokens,
+                        .sampling = {.top_k = policy.top_k,
+                                     .top_p = policy.top_p,
+                                     .seed = seed_of(config_.training.seed, first + i)},
+                        .ends = encoder_.ends()});
   }
   const Outcome worst = first_failure({failure.empty() ? 0 : 1, failure}, world);
   if (worst.code != 0) throw ConfigError(worst.text);
+  const std::vector<GeneratedText> texts =
+      generate_texts(model, encoder_.tokenizer(), requests, [this] {
+        if (options_.activity != nullptr) options_.activity->begin_phase(RunPhase::kTraining);
+      });
+  Json mine = Json::array();
+  for (std::size_t k = 0; k < own.size(); ++k) {
+    const GeneratedText& made = texts[k];
+    std::vector<std::int32_t> completion = made.tokens;
+    if (made.end) completion.push_back(*made.end);
+    mine.push_back({own[k], requests[k].prompt, completion, made.text, !made.end.has_value()});
+  }
   Json all = Json::array();
   for (const std::string& of_rank : gather_texts(text_of(mine), world)) {
     all.push_back(Json::parse(of_rank));
@@ -237,7 +242,7 @@ std::string PolicyTraining::line_for_program(std::size_t rollout) const {
   return text_of(line);
 }
 
-/// Each rank scores what it has sampled.
+/// The ranks share out the scoring.
 void PolicyTraining::score() {
   Communicator& world = engine_.world();
   std::vector<double> scores(rollouts_.size(), 0.0);
