@@ -20,12 +20,6 @@ void resolve_sampling(const LoadedConfig& loaded, Origins& origins) {
     throw_config_error(origins[kPrompts], kPrompts,
                        fmt::format("a rank continues texts by all of the model, {}", why));
   };
-  if (config.zero.stage == 3) {
-    refuse("which zero_optimization.stage 3 cuts: take stage 2 or less");
-  }
-  if (config.tensor_parallel.size > 1) {
-    refuse("which tensor_parallel cuts: write 1 for its size");
-  }
   if (config.pipeline.stages * config.pipeline.virtual_stages > 1) {
     refuse("which pipeline cuts: write 1 for its stages");
   }

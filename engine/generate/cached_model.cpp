@@ -124,11 +124,24 @@ void CachedModel::forward(std::span<const std::int32_t> tokens) {
 }
 
 void CachedModel::fetch_logits() {
-  const ConstTensor logits = stage_.next_logits(context_);
-  columns_ = static_cast<std::size_t>(logits.dim(1));
-  logits_.resize(static_cast<std::size_t>(logits.numel()));
-  context_.device.copy_to_host(logits, logits_.data(), context_.compute);
+  const ConstTensor parts = stage_.next_logits(context_);
+  const auto ranks = static_cast<std::size_t>(parts.dim(0));
+  const auto texts = static_cast<std::size_t>(parts.dim(1));
+  const auto columns = static_cast<std::size_t>(parts.dim(2));
+  fetched_.resize(static_cast<std::size_t>(parts.numel()));
+  context_.device.copy_to_host(parts, fetched_.data(), context_.compute);
   context_.compute.synchronize();
+  columns_ = ranks * columns;
+  if (ranks == 1) {
+    logits_.swap(fetched_);
+    return;
+  }
+  logits_.resize(fetched_.size());
+  for (std::size_t part = 0; part < ranks * texts; ++part) {
+    const auto from = fetched_.begin() + static_cast<std::ptrdiff_t>(part * columns);
+    const std::size_t to = part % texts * columns_ + part / texts * columns;
+    std::copy_n(from, columns, logits_.begin() + static_cast<std::ptrdiff_t>(to));
+  }
 }
 
 void CachedModel::rewind(std::int64_t position, std::int64_t text) {

@@ -84,6 +84,7 @@ class CachedModel {
   std::vector<Text> texts_;
   std::vector<Extension::Text> parts_;  // of the forward under way, or the last one
   std::vector<std::int32_t> tokens_;    // of extend_each
+  std::vector<float> fetched_;          // [ranks, parts, their columns]
   std::vector<float> logits_;           // [parts, columns]
   std::size_t columns_ = 0;
   bool rotates_as_long_;  // the tables' RopeScaling::is_long

@@ -56,6 +56,13 @@ LossHead LossHead::declare(const LayerShape& shape,
                                          DType::kF32,
                                          Lifetime::kScratch,
                                          LayerKind::kLogits});
+    if (shape.tensor.ranks > 1 && !head.scores_) {
+      head.all_logits_ = blueprint.add_buffer({"all_logits",
+                                               {shape.tensor.ranks, shape.cache_texts, columns},
+                                               DType::kF32,
+                                               Lifetime::kScratch,
+                                               LayerKind::kLogits});
+    }
     return head;
   }
   const auto add = [&](const char* name, const Shape& of, DType dtype) {
@@ -109,15 +116,24 @@ void LossHead::forward(const LayerContext& context,
 }
 
 ConstTensor LossHead::next_logits(const LayerContext& context) const {
-  const Tensor logits = context.buffer(logits_).rows(0, std::ssize(context.extension->texts));
+  const std::int64_t texts = std::ssize(context.extension->texts);
+  const Tensor logits = context.buffer(logits_).rows(0, texts);
   const ConstTensor hidden = norm_.output(at_last_tokens(context), 0);
   if (scores_) {
     context.ops.linear_forward(hidden, context.param(weight_), {}, logits, context.compute);
-    return logits;
+    return logits.view({1, texts, 1});
   }
   measure_rows(context);
   compute_logits(context, hidden, logits);
-  return logits;
+  const std::int64_t columns = logits.dim(1);
+  const TensorParallel& tensor = context.tensor_parallel;
+  if (tensor.size() == 1) return logits.view({1, texts, columns});
+  const std::int64_t size = texts * columns;
+  const Tensor all = context.buffer(all_logits_).flat(0, tensor.size() * size);
+  const Tensor mine = all.flat(tensor.rank() * size, (tensor.rank() + 1) * size);
+  context.device.copy(logits.view({size}), mine, context.compute);
+  tensor.group().all_gather(mine, all, Purpose::kActivation, context.compute);
+  return all.view({tensor.size(), texts, columns});
 }
 
 void LossHead::measure_rows(const LayerContext& context) const {

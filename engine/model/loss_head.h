@@ -41,9 +41,10 @@ class LossHead {
                int slot,
                ConstTensor residual,
                ConstTensor delta) const;
-  /// After a forward that extends a cache: f32 [texts, columns], the logits of what follows the
-  /// last token of each, of which the first V count, or [texts, 1], that token's score; valid until
-  /// the next call.
+  /// After a forward that extends a cache: f32 [ranks, texts, columns], the logits of what follows
+  /// the last token of each: of each tensor-parallel rank those of its part of the vocabulary, some
+  /// of the last columns being of no token; or [1, texts, 1], that token's score. Valid until the
+  /// next call.
   [[nodiscard]] ConstTensor next_logits(const LayerContext& context) const;
   /// Computes losses only, after forward. Valid until the slot's backward. hits_N (f32; or empty):
   /// 1 where a target is the likeliest token, else 0.
@@ -120,6 +121,7 @@ class LossHead {
   float logit_cap_ = 0.0F;  // 0: none
   Norm norm_;
   ParamRef weight_;          // [V, C]: own, or the embedding's
+  BufferRef all_logits_;     // scratch [ranks, texts, V]; where several ranks extend a cache
   BufferRef logits_;         // scratch [chunk, V]; [texts, V] where a cache is extended
   BufferRef losses_;         // scratch [N]
   BufferRef weights_;        // scratch [N], where targets have weights

@@ -99,7 +99,8 @@ enum class Lifetime : std::uint8_t {
   kSaved,     ///< from forward to backward: one per micro-batch in flight
   kScratch,   ///< within one call: layers that declare the same name share it
   kConstant,  ///< filled at start, or from step to step
-  kCache      ///< generation: what later calls read of earlier tokens
+  kCache,     ///< generation: what later calls read of earlier tokens
+  kWhole      ///< parameters that were gathered between steps, to sample texts with
 };
 
 /// The kind of layer whose activations a buffer holds, as reports group them.

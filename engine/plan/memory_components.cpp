@@ -42,7 +42,7 @@ Names names_of(MemoryComponent component) {
 
 bool consists_of_buffers(RegionKind kind) {
   return kind == RegionKind::kSaved || kind == RegionKind::kScratch ||
-         kind == RegionKind::kConstants || kind == RegionKind::kCache;
+         kind == RegionKind::kConstants || kind == RegionKind::kCache || kind == RegionKind::kWhole;
 }
 
 }  // namespace
@@ -80,6 +80,7 @@ MemoryComponent component_of(RegionKind kind) {
       return MemoryComponent::kParameters;
     case RegionKind::kGathered:
     case RegionKind::kParameterReads:
+    case RegionKind::kWhole:
       return MemoryComponent::kGatherBuffers;
     case RegionKind::kCodedTraffic:
       return MemoryComponent::kBuckets;
@@ -110,6 +111,9 @@ MemoryComponent component_of(RegionKind kind) {
 MemoryComponent component_of(const BufferDecl& buffer) {
   if (buffer.layer == LayerKind::kLogits) {
     return MemoryComponent::kLogits;
+  }
+  if (buffer.lifetime == Lifetime::kWhole) {
+    return MemoryComponent::kGatherBuffers;
   }
   if (buffer.lifetime != Lifetime::kSaved) {
     return MemoryComponent::kWorkspace;

@@ -20,6 +20,8 @@ RegionKind region_of(Lifetime lifetime) {
       return RegionKind::kConstants;
     case Lifetime::kCache:
       return RegionKind::kCache;
+    case Lifetime::kWhole:
+      return RegionKind::kWhole;
   }
   return RegionKind::kScratch;
 }
@@ -125,7 +127,7 @@ void MemoryPlan::add_buckets(RegionKind kind,
 }
 
 void MemoryPlan::plan_buffers(const Blueprint& blueprint) {
-  std::array<std::int64_t, 4> ends{};  // by lifetime; saved ones end chunk by chunk
+  std::array<std::int64_t, 5> ends{};  // by lifetime; saved ones end chunk by chunk
   saved_strides_.assign(options_.slots.size(), 0);
   host_saved_strides_.assign(options_.slots.size(), 0);
   for (const BufferDecl& buffer : blueprint.buffers()) {
@@ -149,6 +151,9 @@ void MemoryPlan::plan_buffers(const Blueprint& blueprint) {
                       "tables filled at start"});
   if (const std::int64_t cache = ends[static_cast<std::size_t>(Lifetime::kCache)]; cache > 0) {
     regions_.push_back({RegionKind::kCache, cache, "keys and values of every position and block"});
+  }
+  if (const std::int64_t whole = ends[static_cast<std::size_t>(Lifetime::kWhole)]; whole > 0) {
+    regions_.push_back({RegionKind::kWhole, whole, "gathered between steps, to sample texts with"});
   }
 }
 

@@ -65,6 +65,8 @@ std::string name_of(RegionKind kind) {
       return "constants";
     case RegionKind::kCache:
       return "key/value cache";
+    case RegionKind::kWhole:
+      return "parameters to sample with";
   }
   return "?";
 }

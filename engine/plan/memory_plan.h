@@ -43,7 +43,8 @@ enum class RegionKind : std::uint8_t {
                ///< for each of its micro-batches in flight
   kScratch,    ///< buffers that live within one call
   kConstants,  ///< tables filled at start, and scales
-  kCache       ///< generation: keys and values of earlier tokens
+  kCache,      ///< generation: keys and values of earlier tokens
+  kWhole       ///< parameters that ranks have parts of, whole, to sample texts with
 };
 std::string name_of(RegionKind kind);
 

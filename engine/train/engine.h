@@ -103,6 +103,10 @@ class Engine {
   /// with.
   void refresh_parameters();
 
+  /// Collective. Hands out the parameters of each unit, one after the other, whole though ranks may
+  /// have parts of them, to be read on the compute stream during the call.
+  void visit_parameters(const std::function<void(int unit, ConstTensor whole)>& visit);
+
   /// Nothing where all states lie beside what the model computes with.
   [[nodiscard]] std::optional<OffloadedUpdate> last_offloaded() const {
     return data_parallel_->last_offloaded();

@@ -52,6 +52,23 @@ void Engine::draw_parameters(const std::function<bool(const ParamDecl&)>& which)
   }
 }
 
+/// Goes the way of an evaluation, which has everything gathered that is to be.
+void Engine::visit_parameters(const std::function<void(int unit, ConstTensor whole)>& visit) {
+  std::vector<bool> is_done(plan_.blueprint.units().size());
+  for (const ChunkPlan& chunk : plan_.chunks) {
+    data_parallel_->begin_walk(chunk.evaluation_walk, true);
+    for (const UnitVisit& here : chunk.stage.evaluation_walk()) {
+      data_parallel_->before_visit(here);
+      for (const int unit : here.reads) {
+        if (is_done[static_cast<std::size_t>(unit)]) continue;
+        is_done[static_cast<std::size_t>(unit)] = true;
+        visit(unit, context_.parameters.whole(unit));
+      }
+      data_parallel_->after_visit(here);
+    }
+  }
+}
+
 void Engine::refresh_parameters() {
   data_parallel_->refresh_parameters();
   settle();

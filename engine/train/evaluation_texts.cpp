@@ -37,8 +37,10 @@ std::vector<SampledText> EvaluationTexts::sample() {
   Communicator& world = engine_.world();
   CachedModel& model = sampler_.begin();
   Json mine = Json::array();
-  for (std::size_t i = static_cast<std::size_t>(world.rank()); i < prompts_.size();
-       i += static_cast<std::size_t>(world.size())) {
+  const TextSampler::Readers readers = sampler_.readers();
+  const Range share = readers.share(std::ssize(prompts_));
+  for (auto i = static_cast<std::size_t>(share.begin); i < static_cast<std::size_t>(share.end);
+       ++i) {
     model.rewind(0);
     const GeneratedText made = generate_text(model, encoder_.tokenizer(),
                                              {.prompt = prompts_[i],
@@ -46,7 +48,7 @@ std::vector<SampledText> EvaluationTexts::sample() {
                                               .sampling = {.temperature = 0.0},
                                               .ends = encoder_.ends()},
                                              {});
-    mine.push_back({i, made.text, made.tokens.size(), name_of(made.reason)});
+    if (readers.tells) mine.push_back({i, made.text, made.tokens.size(), name_of(made.reason)});
   }
   const std::vector<std::string> all = gather_texts(mine.dump(), world);
   if (all.empty()) return {};

@@ -200,12 +200,12 @@ WindowOptions windows_of(const OffloadConfig& offload) {
       .slots = static_cast<int>(offload.state_buffers)};
 }
 
-/// The number of texts that a rank continues side by side.
-std::int64_t texts_at_once(const Config& config, const BatchPlan& batch, std::int64_t ranks) {
+/// The number of texts that a rank continues side by side, where so many share them.
+std::int64_t texts_at_once(const Config& config, const BatchPlan& batch, std::int64_t readers) {
   const PolicyConfig& policy = config.policy;
   if (!policy.enabled() || !CachedModel::reads_side_by_side(config.model, batch.sequence)) return 1;
   const std::int64_t completions = batch.samples_at(0) * policy.mini_batches;
-  return std::min(policy.texts_at_once, (completions + ranks - 1) / ranks);
+  return std::min(policy.texts_at_once, (completions + readers - 1) / readers);
 }
 
 /// Declares the model once more, to continue so many texts that have the length of a sequence with
@@ -225,6 +225,7 @@ std::optional<SamplingPlan> plan_sampling(const Config& config,
   shape.cache_positions = sizes.positions;
   shape.cache_texts = sizes.texts;
   shape.context = {};
+  shape.tensor.sequence_parallel = false;
   shape.fp8 = false;
   shape.documents = false;
   shape.weighs_targets = false;
@@ -232,8 +233,20 @@ std::optional<SamplingPlan> plan_sampling(const Config& config,
   Blueprint once_more = blueprint.once_more("sampling/");
   TransformerStage stage = TransformerStage::declare(
       shape, {}, {.end_block = std::ssize(shape.model.layers)}, once_more);
+  std::vector<BufferRef> parameters;
+  if (config.zero.stage == 3) {
+    for (const UnitDecl& unit : blueprint.units()) {
+      parameters.push_back(once_more.add_buffer({"sampling/parameters of " + unit.name,
+                                                 {unit.numel()},
+                                                 shape.compute,
+                                                 Lifetime::kWhole}));
+    }
+  }
   blueprint.add_buffers_of(once_more);
-  return SamplingPlan{.sizes = sizes, .blueprint = std::move(once_more), .stage = std::move(stage)};
+  return SamplingPlan{.sizes = sizes,
+                      .blueprint = std::move(once_more),
+                      .stage = std::move(stage),
+                      .parameters = std::move(parameters)};
 }
 
 /// Of the model that rewards what is sampled: its tokenizer may cut a text into more tokens.
@@ -435,8 +448,9 @@ RunPlan make_run_plan(const Config& config,
                           chunks[static_cast<std::size_t>(chunk)].stage.backward_walk());
   }
   blueprint.end_chunks();
-  std::optional<SamplingPlan> sampling =
-      plan_sampling(config, texts_at_once(config, batch, mesh.world_size()), shape, blueprint);
+  std::optional<SamplingPlan> sampling = plan_sampling(
+      config, texts_at_once(config, batch, mesh.world_size() / mesh.degree(Axis::kTensor)), shape,
+      blueprint);
   const BufferRef norm_total =
       blueprint.add_buffer({"gradient_norm", {1}, DType::kF64, Lifetime::kScratch});
   BufferRef sequence_numbers;

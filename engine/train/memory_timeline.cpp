@@ -82,7 +82,7 @@ class Bookkeeper {
       const std::int64_t bytes = MemoryPlan::bytes_of(buffer);
       const MemoryComponent component = component_of(buffer);
       if (buffer.lifetime == Lifetime::kConstant || buffer.lifetime == Lifetime::kCache ||
-          buffer.space != Space::kDevice) {
+          buffer.lifetime == Lifetime::kWhole || buffer.space != Space::kDevice) {
         continue;  // standing, or not on the device
       }
       if (buffer.chunk == BufferDecl::kNoChunk) {

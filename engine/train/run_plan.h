@@ -122,12 +122,14 @@ struct StepOrder {
   ActivationSlots slots;
 };
 
-/// The model of a run as it continues texts, one after the other, between steps: with the
-/// parameters that are trained, and with a cache and scratch of its own among the run's buffers.
+/// The model of a run as it continues texts between steps: with the parameters that are trained,
+/// and with caches and scratch of its own among the run's buffers.
 struct SamplingPlan {
   GenerationSizes sizes;
   Blueprint blueprint;  ///< Blueprint::once_more
   TransformerStage stage;
+  /// By unit, all of its parameters, where the ranks have parts of them (ZeRO 3); else empty.
+  std::vector<BufferRef> parameters{};
 };
 
 struct RunPlan {

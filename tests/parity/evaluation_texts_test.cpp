@@ -73,6 +73,10 @@ TEST_CASE("a run continues texts as its checkpoint does", "[parity][generate]") 
   const json faster = {{"optimizer", {{"params", {{"lr", 0.02}}}}}};
   check_texts(runs, "plain", 1, faster);
   check_texts(runs, "zero2", 2, merged(faster, {{"zero_optimization", {{"stage", 2}}}}));
+  check_texts(runs, "zero3", 2, merged(faster, {{"zero_optimization", {{"stage", 3}}}}));
+  check_texts(runs, "tp2-zero3", 4,
+              merged(faster, {{"zero_optimization", {{"stage", 3}}},
+                              {"tensor_parallel", {{"size", 2}, {"sequence_parallel", true}}}}));
   check_texts(runs, "recomputed", 1,
               merged(faster, {{"activation_checkpointing", {{"granularity", "full"}}}}));
   check_texts(runs, "adapters", 2, merged(runs.adapters(), faster));
@@ -127,8 +131,7 @@ TEST_CASE("texts that cannot be continued are refused", "[parity][generate]") {
              Contains("has 16 tokens") && Contains("room for 15"));
   CHECK_THAT(why_not(1, {{"training", {{"eval_prompts", {"\xc3\xbc"}}}}}),
              Contains("is outside the model's vocabulary"));
-  CHECK_THAT(why_not(2, {{"zero_optimization", {{"stage", 3}}}}), Contains("stage 3 cuts"));
-  CHECK_THAT(why_not(2, {{"tensor_parallel", {{"size", 2}}}}), Contains("tensor_parallel cuts"));
+  CHECK_THAT(why_not(2, {{"pipeline", {{"stages", 2}}}}), Contains("pipeline cuts"));
   CHECK_THAT(why_not(1, {{"training", {{"eval_tokens", 20}}}}),
              Contains("do not fit in data.sequence_length 20"));
 }

@@ -420,7 +420,13 @@ TEST_CASE("every layout samples and trains what one rank does", "[parity][reward
                    {"zero2", 2, {{"zero_optimization", {{"stage", 2}}}}},
                    {"cp2", 2, {{"context_parallel", {{"size", 2}}}}},
                    {"recomputed", 1, {{"activation_checkpointing", {{"granularity", "full"}}}}},
-                   {"zero1", 2, {{"zero_optimization", {{"stage", 1}}}}}};
+                   {"zero1", 2, {{"zero_optimization", {{"stage", 1}}}}},
+                   {"zero3", 2, {{"zero_optimization", {{"stage", 3}}}}},
+                   {"tp2", 2, {{"tensor_parallel", {{"size", 2}}}}},
+                   {"tp2-zero3",
+                    4,
+                    {{"zero_optimization", {{"stage", 3}}},
+                     {"tensor_parallel", {{"size", 2}, {"sequence_parallel", true}}}}}};
     for (const auto& layout : layouts) {
       const std::string name = kind + layout.name;
       INFO(name);
@@ -631,7 +637,7 @@ TEST_CASE("rewards that cannot be had are refused", "[parity][rewards]") {
              Contains("without its adapters"));
   CHECK_THAT(why_not(1, {{"grpo", {{"max_completion_length", 14}}}}),
              Contains("prompts.jsonl:") && Contains("has a prompt of 3 tokens, expected 1 to 2"));
-  CHECK_THAT(why_not(2, {{"tensor_parallel", {{"size", 2}}}}), Contains("tensor_parallel cuts"));
+  CHECK_THAT(why_not(2, {{"pipeline", {{"stages", 2}}}}), Contains("pipeline cuts"));
   CHECK_THAT(why_not(1, {{"ppo", {{"lam", 0.9}}}}), Contains("leave one of them out"));
   CHECK_THAT(why_not(1, {{"model", {{"value_head", true}}}}), Contains("what \"ppo\" trains"));
   const json no_adapters = [&] {

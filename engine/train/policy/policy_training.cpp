@@ -173,13 +173,15 @@ void PolicyTraining::sample(std::int64_t first, std::int64_t completions) {
   rollouts_.assign(static_cast<std::size_t>(completions), {});
   texts_.assign(static_cast<std::size_t>(completions), {});
   std::string failure;
+  const TextSampler::Readers readers = sampler_.readers();
+  const Range share = readers.share(completions);
   std::vector<std::int64_t> own;  // completions that this rank samples
   std::vector<GenerationRequest> requests;
   for (std::int64_t i = 0; i < completions && failure.empty(); ++i) {
     Rollout& rollout = rollouts_[static_cast<std::size_t>(i)];
     const std::int64_t line = prompts_.draw((first + i) / policy.generations);
     texts_[static_cast<std::size_t>(i)].line = line;
-    if (i * world.size() / completions != world.rank()) continue;
+    if (i < share.begin || i >= share.end) continue;
     try {
       const auto prompt = read_chat_prompt(prompts_.line(line));
       if (const auto* const why = std::get_if<std::string>(&prompt)) throw ConfigError(*why);
@@ -210,7 +212,7 @@ void PolicyTraining::sample(std::int64_t first, std::int64_t completions) {
         if (options_.activity != nullptr) options_.activity->begin_phase(RunPhase::kTraining);
       });
   Json mine = Json::array();
-  for (std::size_t k = 0; k < own.size(); ++k) {
+  for (std::size_t k = 0; readers.tells && k < own.size(); ++k) {
     const GeneratedText& made = texts[k];
     std::vector<std::int32_t> completion = made.tokens;
     if (made.end) completion.push_back(*made.end);
