@@ -409,6 +409,7 @@ TEST_CASE("every layout samples and trains what one rank does", "[parity][reward
       {"plain", runs.rewards()},
       {"divergence", runs.rewards({{"grpo", {{"beta", 0.2}, {"loss_type", "grpo"}}}})},
       {"again", runs.rewards({{"grpo", {{"num_iterations", 2}, {"num_mini_batches", 2}}}})},
+      {"coded", runs.rewards({{"quantization_config", {{"load_in_4bit", true}}}})},
       {"values", runs.values(values)}};
   for (const auto& [kind, changes] : kinds) {
     const std::vector<json> single = runs.train(kind, 4, 1, changes);
