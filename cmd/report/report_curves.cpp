@@ -26,10 +26,17 @@ struct Figure {
   bool bytes = false;  ///< in the unit that fits
 };
 
+constexpr const char* kLossUnit = "nats per token; dashed: validation";
+
+/// Of preferences and rewards a loss is not of the next token.
+bool is_of_tokens(const MetricsColumns& metrics) {
+  return values_of(metrics, "reward").empty() && values_of(metrics, "chosen_reward").empty();
+}
+
 const std::vector<Figure>& figures() {
   static const std::vector<Figure> all = {
       {.title = "Loss",
-       .unit = "nats per token; dashed: validation",
+       .unit = kLossUnit,
        .curves = {{"loss", "training"}, {"validation_loss", "validation", true}},
        .noisy = true},
       {.title = "Preferences",
@@ -41,6 +48,24 @@ const std::vector<Figure>& figures() {
        .unit = "dashed: of rejected answers",
        .curves = {{"chosen_reward", "chosen"}, {"rejected_reward", "rejected", true}},
        .noisy = true},
+      {.title = "Reward",
+       .unit = "mean of the completions",
+       .curves = {{"reward", ""}},
+       .noisy = true},
+      {.title = "Divergence from the reference",
+       .unit = "nats per token",
+       .curves = {{"divergence", ""}},
+       .noisy = true},
+      {.title = "Length of completions",
+       .unit = "tokens, mean",
+       .curves = {{"completion_tokens", ""}},
+       .from_zero = true,
+       .noisy = true},
+      {.title = "Clipped",
+       .unit = "share of tokens",
+       .curves = {{"clipped", ""}},
+       .from_zero = true},
+      {.title = "Loss of values", .curves = {{"value_loss", ""}}, .noisy = true},
       {.title = "Learning rate", .curves = {{"lr", ""}}, .from_zero = true},
       {.title = "Gradient norm", .curves = {{"grad_norm", ""}}, .logarithmic = true, .noisy = true},
       {.title = "Speed",
@@ -105,6 +130,11 @@ std::string curves_part(const ReportedRuns& runs) {
                     .from_zero = figure.from_zero,
                     .logarithmic = figure.logarithmic,
                     .series = {}};
+    const bool is_loss = figure.unit == kLossUnit;
+    if (is_loss && !std::all_of(runs.begin(), runs.end(),
+                                [](const auto& run) { return is_of_tokens(run.metrics); })) {
+      chart.unit = "dashed: validation";
+    }
     bool moves = figure.title != "Loss scale";  // which is 1 throughout, without fp16
     for (std::size_t run = 0; run < runs.size(); ++run) {
       const MetricsColumns& metrics = runs[run].metrics;

@@ -79,7 +79,8 @@ struct PolicyConfig {
   std::int64_t iterations = 1;   ///< "num_iterations": passes over completions
   double clip_low = 0.2;         ///< "epsilon": how far below 1 the ratio of probabilities counts
   std::optional<double> clip_high{};  ///< "epsilon_high": and how far above; none: as far
-  double beta = 0.0;                  ///< β of the divergence from the model without its adapters
+  /// β of the divergence from the model without its adapters, or that which the run begins with
+  double beta = 0.0;
   /// "use_bias_correction_kl": the divergence, too, is multiplied by the ratio of probabilities, so
   /// that its gradient is that of the mean over what the model would sample (DeepSeek-AI 2025,
   /// "DeepSeek-V3.2")

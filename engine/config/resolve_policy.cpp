@@ -48,21 +48,27 @@ void check_prompts(const Config& config, const std::string& block, Origins& orig
   }
 }
 
-/// The model without its adapters.
+/// The model without its adapters, or that which the run begins with.
 void check_reference(const Config& config, Origins& origins) {
   const PolicyConfig& policy = config.policy;
   if (!policy.needs_reference()) return;
   const std::string beta = policy.has_values() ? "ppo.kl_coef" : "grpo.beta";
   if (config.training.cuda_graphs) {
     throw_config_error(origins["training.cuda_graphs"], "training.cuda_graphs",
-                       fmt::format("what is recorded has adapters, and the reference of {} has "
-                                   "none: leave one of the two out",
+                       fmt::format("what is recorded is the model that is trained, and not the "
+                                   "reference of {}: leave one of the two out",
                                    beta));
   }
-  if (!config.adapters.enabled() || !config.adapters.modules_to_save.empty()) {
+  if (!config.adapters.modules_to_save.empty()) {
     throw_config_error(origins[beta], beta,
-                       "the divergence is from the model without its adapters: add \"peft\", "
-                       "without modules_to_save, or write 0");
+                       "the divergence is from the model without its adapters, and what "
+                       "peft.modules_to_save names changes with them: leave that out, or write 0");
+  }
+  if (!config.adapters.enabled() && config.zero.stage == 3) {
+    throw_config_error(origins[beta], beta,
+                       "the divergence is from the parameters that the run begins with, of which "
+                       "each rank keeps a "
+                       "copy: take zero_optimization.stage 2 or less, add \"peft\", or write 0");
   }
 }
 

@@ -100,7 +100,7 @@ enum class Lifetime : std::uint8_t {
   kScratch,   ///< within one call: layers that declare the same name share it
   kConstant,  ///< filled at start, or from step to step
   kCache,     ///< generation: what later calls read of earlier tokens
-  kWhole      ///< parameters that were gathered between steps, to sample texts with
+  kWhole      ///< copies of parameters: gathered to sample texts with, or a reference
 };
 
 /// The kind of layer whose activations a buffer holds, as reports group them.

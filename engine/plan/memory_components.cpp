@@ -77,10 +77,10 @@ MemoryComponent component_of(RegionKind kind) {
   switch (kind) {
     case RegionKind::kParameters:
     case RegionKind::kSecondary:
+    case RegionKind::kWhole:
       return MemoryComponent::kParameters;
     case RegionKind::kGathered:
     case RegionKind::kParameterReads:
-    case RegionKind::kWhole:
       return MemoryComponent::kGatherBuffers;
     case RegionKind::kCodedTraffic:
       return MemoryComponent::kBuckets;
@@ -113,7 +113,7 @@ MemoryComponent component_of(const BufferDecl& buffer) {
     return MemoryComponent::kLogits;
   }
   if (buffer.lifetime == Lifetime::kWhole) {
-    return MemoryComponent::kGatherBuffers;
+    return MemoryComponent::kParameters;
   }
   if (buffer.lifetime != Lifetime::kSaved) {
     return MemoryComponent::kWorkspace;

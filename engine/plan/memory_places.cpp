@@ -153,7 +153,8 @@ void MemoryPlan::plan_buffers(const Blueprint& blueprint) {
     regions_.push_back({RegionKind::kCache, cache, "keys and values of every position and block"});
   }
   if (const std::int64_t whole = ends[static_cast<std::size_t>(Lifetime::kWhole)]; whole > 0) {
-    regions_.push_back({RegionKind::kWhole, whole, "gathered between steps, to sample texts with"});
+    regions_.push_back({RegionKind::kWhole, whole,
+                        "gathered to sample texts with, or those that the run began with"});
   }
 }
 

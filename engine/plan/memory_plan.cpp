@@ -66,7 +66,7 @@ std::string name_of(RegionKind kind) {
     case RegionKind::kCache:
       return "key/value cache";
     case RegionKind::kWhole:
-      return "parameters to sample with";
+      return "copies of parameters";
   }
   return "?";
 }

@@ -44,7 +44,7 @@ enum class RegionKind : std::uint8_t {
   kScratch,    ///< buffers that live within one call
   kConstants,  ///< tables filled at start, and scales
   kCache,      ///< generation: keys and values of earlier tokens
-  kWhole       ///< parameters that ranks have parts of, whole, to sample texts with
+  kWhole       ///< copies of parameters: gathered to sample texts with, or a reference
 };
 std::string name_of(RegionKind kind);
 

@@ -145,8 +145,11 @@ class Engine {
   /// Whether what a WeighingObjective finds on this rank counts: of several ranks that know the
   /// same losses, that is one.
   [[nodiscard]] bool tells_losses() const;
-  /// Whether forwards, from here on, compute with adapters, where there are some.
-  void use_adapters(bool use) { context_.without_adapters = !use; }
+  /// Collective. Keeps the parameters as they are, where the plan has them as a reference.
+  void keep_reference();
+  /// Whether forwards, from here on, are those of the reference: with the parameters that
+  /// keep_reference() kept, or without adapters.
+  void use_reference(bool use);
   [[nodiscard]] int threads() const { return threads_; }
   [[nodiscard]] const Arena& arena() const { return arena_; }
   [[nodiscard]] const LayerContext& context() const { return context_; }

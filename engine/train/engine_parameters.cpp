@@ -1,5 +1,5 @@
-// What an engine does about parameters outside steps: their first values, and their copies after
-// masters have changed by other means than an update.
+// What an engine does about parameters outside steps: their first values, their copies after
+// masters have changed by other means than an update, and a reference.
 #include <algorithm>
 #include <vector>
 
@@ -66,6 +66,27 @@ void Engine::visit_parameters(const std::function<void(int unit, ConstTensor who
       }
       data_parallel_->after_visit(here);
     }
+  }
+}
+
+void Engine::keep_reference() {
+  visit_parameters([&](int unit, ConstTensor whole) {
+    const BufferRef kept = plan_.reference.at(static_cast<std::size_t>(unit));
+    if (kept.index < 0) return;
+    const Tensor copy = context_.buffer(kept);
+    context_.device.copy(whole.flat(0, copy.numel()), copy, context_.compute);
+  });
+  context_.compute.synchronize();
+}
+
+void Engine::use_reference(bool use) {
+  context_.without_adapters = use;
+  settle();
+  for (std::size_t i = 0; i < plan_.reference.size(); ++i) {
+    if (plan_.reference[i].index < 0) continue;
+    const int unit = static_cast<int>(i);
+    parameters_.set(unit, use ? ConstTensor(context_.buffer(plan_.reference[i]))
+                              : ConstTensor(arena_.unit(RegionKind::kParameters, unit)));
   }
 }
 

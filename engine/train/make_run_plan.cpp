@@ -249,6 +249,19 @@ std::optional<SamplingPlan> plan_sampling(const Config& config,
                       .parameters = std::move(parameters)};
 }
 
+/// Buffers for the parameters that a run of rewards measures its divergence from.
+std::vector<BufferRef> plan_reference(const Config& config, DType compute, Blueprint& blueprint) {
+  if (!config.policy.needs_reference() || config.adapters.enabled()) return {};
+  std::vector<BufferRef> reference;
+  for (const UnitDecl& unit : blueprint.units()) {
+    BufferRef& copy = reference.emplace_back();
+    if (!unit.trained) continue;
+    copy = blueprint.add_buffer(
+        {"reference/parameters of " + unit.name, {unit.numel()}, compute, Lifetime::kWhole});
+  }
+  return reference;
+}
+
 /// Of the model that rewards what is sampled: its tokenizer may cut a text into more tokens.
 std::optional<GenerationPlan> plan_scoring(const Config& config, const LayerShape& shape) {
   if (!config.policy.scorer) return std::nullopt;
@@ -451,6 +464,7 @@ RunPlan make_run_plan(const Config& config,
   std::optional<SamplingPlan> sampling = plan_sampling(
       config, texts_at_once(config, batch, mesh.world_size() / mesh.degree(Axis::kTensor)), shape,
       blueprint);
+  std::vector<BufferRef> reference = plan_reference(config, compute, blueprint);
   const BufferRef norm_total =
       blueprint.add_buffer({"gradient_norm", {1}, DType::kF64, Lifetime::kScratch});
   BufferRef sequence_numbers;
@@ -574,6 +588,7 @@ RunPlan make_run_plan(const Config& config,
               .shape = shape,
               .chunks = std::move(chunks),
               .sampling = std::move(sampling),
+              .reference = std::move(reference),
               .scoring = plan_scoring(config, shape),
               .actions = schedule.ranks[static_cast<std::size_t>(pipeline_rank)],
               .evaluation_actions = plan_evaluation(config.pipeline, pipeline_rank),

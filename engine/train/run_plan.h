@@ -157,6 +157,9 @@ struct RunPlan {
   LayerShape shape;                        ///< of the chunks' layers
   std::vector<ChunkPlan> chunks;           ///< one, or virtual_stages of them
   std::optional<SamplingPlan> sampling{};  ///< none: the run continues no texts
+  /// By unit, its parameters as the run began with them, where these are a reference that no model
+  /// without adapters is; of units that are not trained none. Empty: there is none such.
+  std::vector<BufferRef> reference{};
   /// A model of its own, which scores texts, with its memory; none: no model of the run's does.
   std::optional<GenerationPlan> scoring{};
   std::vector<Action> actions;  ///< this rank's part of the schedule

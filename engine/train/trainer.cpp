@@ -163,6 +163,10 @@ Trainer::Trainer(const LoadedConfig& loaded,
     if (signal_ != 0) return;  // before the first step
     preferences_->set_objective();
   }
+  if (trains && has_work && !engine_.plan().reference.empty()) {
+    take_first_weights();  // a resume reads its own over them
+    engine_.keep_reference();
+  }
   const auto from = resume_run(loaded, engine_, checkpoints_, mismatch, options.goal);
   if (trains && from && is_done(config_, from->training)) {
     if (is_rank0_) {

@@ -126,9 +126,9 @@ void PolicyTraining::before_step(std::int64_t start_sample, std::int64_t samples
 void PolicyTraining::set_targets() {
   const PolicyConfig& policy = config_.policy;
   if (policy.needs_reference()) {
-    engine_.use_adapters(false);  // the model that training began with
+    engine_.use_reference(true);
     Found found = find();
-    engine_.use_adapters(true);
+    engine_.use_reference(false);
     for (std::size_t i = 0; i < rollouts_.size(); ++i) {
       rollouts_[i].reference_nats = std::move(found.nats[i]);
     }
