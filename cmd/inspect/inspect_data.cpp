@@ -2,11 +2,13 @@
 
 #include <filesystem>
 #include <limits>
+#include <optional>
 #include <system_error>
 
 #include <fmt/format.h>
 
 #include "cmd/inspect/inspected_json.h"
+#include "cmd/inspect/inspected_prompts.h"
 #include "cmd/inspect/inspected_run.h"
 #include "cmd/inspect/inspected_text.h"
 #include "cmd/inspect/shown_data.h"
@@ -29,13 +31,17 @@ std::string prefix_of(const std::string& dataset) {
              : dataset;
 }
 
-InspectedRun run_of_config(const InspectRequest& request) {
+LoadedConfig config_of(const InspectRequest& request) {
   LoadOptions options;
   if (!request.dataset.empty()) {
     options.overrides.push_back("data.train=" + json_quote(prefix_of(request.dataset)));
   }
   LoadedConfig loaded = load_config(request.config, options);
   resolve_data(loaded);
+  return loaded;
+}
+
+InspectedRun run_of_config(const LoadedConfig& loaded, const InspectRequest& request) {
   const ShownData shown(loaded.config);
   return inspect_run({.data = shown.data(),
                       .vocab_size = loaded.config.model.vocab_size,
@@ -61,7 +67,13 @@ InspectedRun run_of_flags(const InspectRequest& request) {
 }  // namespace
 
 std::string inspect_data(const InspectRequest& request) {
-  const InspectedRun run = request.config.empty() ? run_of_flags(request) : run_of_config(request);
+  std::optional<LoadedConfig> loaded;
+  if (!request.config.empty()) loaded = config_of(request);
+  if (loaded && loaded->config.policy.enabled()) {
+    return inspected_prompts(loaded->config, request.samples,
+                             request.json ? PromptForm::kJson : PromptForm::kText);
+  }
+  const InspectedRun run = loaded ? run_of_config(*loaded, request) : run_of_flags(request);
   return request.json ? inspected_json(run)
                       : inspected_text(run, {.config = request.config, .colours = request.colours});
 }

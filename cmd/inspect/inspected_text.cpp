@@ -15,24 +15,6 @@ namespace {
 
 constexpr const char* kMark = "✗";
 
-/// On one line, and nothing in it that a terminal would act on.
-std::string visible(std::string_view text) {
-  std::string shown;
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (c == '\n') {
-      shown += "\\n";
-    } else if (c == '\t') {
-      shown += "\\t";
-    } else if (byte < 0x20 || byte == 0x7f) {
-      shown += fmt::format("\\x{:02x}", byte);
-    } else {
-      shown += c;
-    }
-  }
-  return shown;
-}
-
 /// A piece of text of its own; bytes that are no characters alone are written as such.
 std::string piece_of(const Tokenizer& tokenizer, std::int32_t id) {
   if (id >= tokenizer.vocab_size()) {
@@ -206,6 +188,23 @@ std::string rules_text(const SampleRules& rules, const std::string& config) {
 }
 
 }  // namespace
+
+std::string visible(std::string_view text) {
+  std::string shown;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (c == '\n') {
+      shown += "\\n";
+    } else if (c == '\t') {
+      shown += "\\t";
+    } else if (byte < 0x20 || byte == 0x7f) {
+      shown += fmt::format("\\x{:02x}", byte);
+    } else {
+      shown += c;
+    }
+  }
+  return shown;
+}
 
 std::string first_sample_text(const InspectedRun& run, bool colours) {
   if (run.samples.empty() || run.samples.front().stretches.empty()) return "";

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "cmd/inspect/inspected_run.h"
 
@@ -14,6 +15,9 @@ struct InspectedTextOptions {
 };
 
 std::string inspected_text(const InspectedRun& run, const InspectedTextOptions& options);
+
+/// On one line, and nothing in it that a terminal would act on.
+std::string visible(std::string_view text);
 
 /// The first sample of fine-tuning data that a run trains on, as it reads.
 std::string first_sample_text(const InspectedRun& run, bool colours);

@@ -11,6 +11,7 @@
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
+#include "cmd/inspect/inspected_prompts.h"
 #include "cmd/inspect/inspected_run.h"
 #include "cmd/inspect/inspected_text.h"
 #include "cmd/inspect/shown_data.h"
@@ -101,10 +102,15 @@ std::string with_hosts(const std::string& plan, const PreflightReport& report) {
   return json.dump(kIndent) + "\n";
 }
 
-/// Shows which text of the first sample is trained, if the data are on this machine.
+/// Shows which text of the first sample is trained, or the first prompt, if the data are on this
+/// machine.
 void show_first_sample(const Config& config) {
-  if (!config.data.samples) return;
+  if (!config.data.samples && !config.policy.enabled()) return;
   try {
+    if (config.policy.enabled()) {
+      fmt::print("{}", inspected_prompts(config, 1, PromptForm::kFirst));
+      return;
+    }
     const ShownData shown(config);
     const InspectedRun run = inspect_run(
         {.data = shown.data(), .vocab_size = config.model.vocab_size, .seed = config.training.seed},

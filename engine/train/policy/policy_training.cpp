@@ -70,6 +70,40 @@ PolicyTraining::PolicyTraining(const Config& config, Engine& engine, const Train
   if (engine.world().rank() == 0 && !policy.reward_command.empty()) {
     program_.emplace(policy.reward_command);
   }
+  check_prompts();
+}
+
+std::vector<std::int32_t> PolicyTraining::prompt_in(std::int64_t line) const {
+  const PolicyConfig& policy = config_.policy;
+  try {
+    const auto prompt = read_chat_prompt(prompts_.line(line));
+    if (const auto* const why = std::get_if<std::string>(&prompt)) throw ConfigError(*why);
+    std::vector<std::int32_t> ids = encoder_.ids_of(std::get<ChatPrompt>(prompt));
+    const std::int64_t size = std::ssize(ids);
+    const std::int64_t positions = engine_.plan().sampling->sizes.positions;
+    const std::int64_t room = positions - policy.completion_tokens;
+    if (size >= 1 && size <= room) return ids;
+    throw ConfigError(fmt::format(
+        "has a prompt of {} tokens, expected 1 to {}: data.sequence_length {} less {} {}", size,
+        room, positions, policy.longest_key(), policy.completion_tokens));
+  } catch (const ConfigError& error) {
+    throw ConfigError(fmt::format("{}: {}", prompts_.where(line), error.what()));
+  }
+}
+
+/// The ranks share them out: a line that nobody can answer is found before hours of training.
+void PolicyTraining::check_prompts() {
+  Communicator& world = engine_.world();
+  Outcome mine;
+  try {
+    for (std::int64_t line = world.rank(); line < prompts_.size(); line += world.size()) {
+      static_cast<void>(prompt_in(line));
+    }
+  } catch (const ConfigError& error) {
+    mine = {1, error.what()};
+  }
+  const Outcome worst = first_failure(std::move(mine), world);
+  if (worst.code != 0) throw ConfigError(worst.text);
 }
 
 void PolicyTraining::set_objective() {
@@ -169,44 +203,24 @@ void PolicyTraining::sample(std::int64_t first, std::int64_t completions) {
   const PolicyConfig& policy = config_.policy;
   Communicator& world = engine_.world();
   CachedModel& model = sampler_.begin();
-  const std::int64_t room = model.sizes().positions - policy.completion_tokens;
   rollouts_.assign(static_cast<std::size_t>(completions), {});
   texts_.assign(static_cast<std::size_t>(completions), {});
-  std::string failure;
   const TextSampler::Readers readers = sampler_.readers();
   const Range share = readers.share(completions);
   std::vector<std::int64_t> own;  // completions that this rank samples
   std::vector<GenerationRequest> requests;
-  for (std::int64_t i = 0; i < completions && failure.empty(); ++i) {
-    Rollout& rollout = rollouts_[static_cast<std::size_t>(i)];
+  for (std::int64_t i = 0; i < completions; ++i) {
     const std::int64_t line = prompts_.draw((first + i) / policy.generations);
     texts_[static_cast<std::size_t>(i)].line = line;
     if (i < share.begin || i >= share.end) continue;
-    try {
-      const auto prompt = read_chat_prompt(prompts_.line(line));
-      if (const auto* const why = std::get_if<std::string>(&prompt)) throw ConfigError(*why);
-      rollout.ids = encoder_.ids_of(std::get<ChatPrompt>(prompt));
-      const std::int64_t size = std::ssize(rollout.ids);
-      if (size < 1 || size > room) {
-        throw ConfigError(fmt::format(
-            "has a prompt of {} tokens, expected 1 to {}: data.sequence_length {} less "
-            "{} {}",
-            size, room, model.sizes().positions, policy.longest_key(), policy.completion_tokens));
-      }
-    } catch (const ConfigError& error) {
-      failure = fmt::format("{}: {}", prompts_.where(line), error.what());
-      continue;
-    }
     own.push_back(i);
-    requests.push_back({.prompt = rollout.ids,
+    requests.push_back({.prompt = prompt_in(line),
                         .max_tokens = policy.completion_tokens,
                         .sampling = {.top_k = policy.top_k,
                                      .top_p = policy.top_p,
                                      .seed = seed_of(config_.training.seed, first + i)},
                         .ends = encoder_.ends()});
   }
-  const Outcome worst = first_failure({failure.empty() ? 0 : 1, failure}, world);
-  if (worst.code != 0) throw ConfigError(worst.text);
   const std::vector<GeneratedText> texts =
       generate_texts(model, encoder_.tokenizer(), requests, [this] {
         if (options_.activity != nullptr) options_.activity->begin_phase(RunPhase::kTraining);

@@ -29,8 +29,9 @@ namespace dstrain {
 
 class PolicyTraining {
  public:
-  /// Reads all prompts, and, on rank 0, starts the program of rewards. All that it is given
-  /// outlives it. Of the options its activity counts. Throws ConfigError.
+  /// Collective. Reads all prompts, of which none may be too long, and, on rank 0, starts the
+  /// program of rewards. All that it is given outlives it. Of the options its activity counts.
+  /// Throws ConfigError on all ranks alike.
   PolicyTraining(const Config& config, Engine& engine, const TrainOptions& options);
 
   /// Gives the engine its objective.
@@ -75,6 +76,9 @@ class PolicyTraining {
     std::int64_t first_sample = 0;
   };
   [[nodiscard]] Place place_of(std::int64_t start_sample, std::int64_t samples) const;
+  /// The ids of the prompt in a line. Throws ConfigError, naming the line.
+  [[nodiscard]] std::vector<std::int32_t> prompt_in(std::int64_t line) const;
+  void check_prompts();
   void sample(std::int64_t first, std::int64_t completions);
   void reward();
   void score();

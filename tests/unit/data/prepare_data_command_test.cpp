@@ -276,5 +276,49 @@ sample 0: tokens 0 to 5; 1 of 6 predict nothing
   CHECK(run(folder, "--inspect 1 --config " + missing).exit_code == 2);
 }
 
+TEST_CASE("prepare-data --inspect --config prints the prompts of a run of rewards",
+          "[data][command]") {
+  if (testing::no_dstrain_here()) return;
+  const ScratchFolder folder;
+  write_file(folder / "asked.jsonl",
+             "{\"prompt\": \"a\\nb\", \"answer\": 1}\n"
+             "{\"prompt\": [{\"role\": \"user\", \"content\": \"hi\"}]}\n");
+  write_file(folder / "chat.jinja",
+             "{% for m in messages %}<{{ m.role }}>{{ m.content }};{% endfor %}"
+             "{% if add_generation_prompt %}<me>{% endif %}");
+  const auto with = [&](const std::string& data, const std::string& policy) {
+    write_file(folder / "run.json", R"({
+      "train_batch_size": 8, "optimizer": {"type": "AdamW"}, )" +
+                                        policy + R"(,
+      "model": {"model_type": "llama", "vocab_size": 256, "hidden_size": 64,
+                "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4,
+                "num_key_value_heads": 2, "max_position_embeddings": 128},
+      "data": {"train": ")" + (folder / "asked.jsonl") +
+                                        R"(", "tokenizer": "bytes", "sequence_length": 40)" + data +
+                                        R"(},
+      "training": {"steps": 10, "output_dir": "run"}})");
+    return folder / "run.json";
+  };
+  const std::string policy =
+      R"("ppo": {"reward_command": "cat", "response_length": 8, "kl_coef": 0})";
+  const std::string template_of = R"(, "chat_template": ")" + (folder / "chat.jinja") + R"(")";
+  const Ended text = run(folder, "--inspect 5 --config " + with(template_of, policy));
+  INFO(text.standard_error);
+  REQUIRE(text.exit_code == 0);
+  CHECK_THAT(text.standard_output, Contains("2 prompts; a prompt has up to 32 tokens") &&
+                                       Contains("asked.jsonl:1, 3 tokens\n  a\\nb\n") &&
+                                       Contains("asked.jsonl:2, 13 tokens\n  <user>hi;<me>\n"));
+  const Ended json = run(folder, "--inspect 5 --json --config " + with(template_of, policy));
+  REQUIRE(json.exit_code == 0);
+  const auto told = nlohmann::json::parse(json.standard_output).at("prompts");
+  REQUIRE(told.size() == 2);
+  const auto& first = told[told[0].at("where").get<std::string>().ends_with(":1") ? 0 : 1];
+  CHECK(first.at("ids") == nlohmann::json{97, 10, 98});
+  CHECK(first.at("text") == "a\nb");
+  const Ended refused = run(folder, "--inspect 5 --config " + with("", policy));
+  CHECK(refused.exit_code == 2);
+  CHECK_THAT(refused.standard_error, Contains("asked.jsonl:2: data.chat_template: missing"));
+}
+
 }  // namespace
 }  // namespace dstrain
