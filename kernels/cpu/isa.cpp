@@ -9,7 +9,8 @@
 
 namespace dstrain {
 
-// Each is kernels/cpu/vector/table.cpp, compiled for that instruction set.
+// Each is kernels/cpu/vector/table.cpp, compiled for that instruction set; dot has its attention
+// alone, and is avx512 in everything else.
 namespace baseline {
 void fill_loops(VectorLoops* loops);
 }
@@ -21,6 +22,9 @@ void fill_loops(VectorLoops* loops);
 }
 namespace amx {
 void fill_loops(VectorLoops* loops);
+}
+namespace dot {
+void fill_attention(VectorLoops* loops);
 }
 
 namespace {
@@ -70,6 +74,8 @@ std::string_view name_of(CpuIsa isa) {
       return "avx2";
     case CpuIsa::kAvx512:
       return "avx512";
+    case CpuIsa::kDot:
+      return "avx512 + bf16";
     case CpuIsa::kAmx:
       return "avx512 + amx";
   }
@@ -83,6 +89,9 @@ std::vector<CpuIsa> supported_isas() {
   }
   if (has_avx512()) {
     isas.push_back(CpuIsa::kAvx512);
+  }
+  if (multiplies_bf16()) {
+    isas.push_back(CpuIsa::kDot);
   }
   if (has_amx()) {
     isas.push_back(CpuIsa::kAmx);
@@ -114,6 +123,10 @@ VectorLoops loops_for(CpuIsa isa) {
       break;
     case CpuIsa::kAvx512:
       avx512::fill_loops(&loops);
+      break;
+    case CpuIsa::kDot:
+      avx512::fill_loops(&loops);
+      dot::fill_attention(&loops);
       break;
     case CpuIsa::kAmx:
       amx::fill_loops(&loops);

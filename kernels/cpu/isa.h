@@ -14,7 +14,8 @@ enum class CpuIsa : std::uint8_t {
   kBaseline,  ///< x86-64: SSE2
   kAvx2,      ///< x86-64-v3: AVX2, FMA and F16C
   kAvx512,    ///< x86-64-v4: AVX-512 F, BW, CD, DQ, VL
-  kAmx,       ///< AVX-512 with bf16 instructions, and bf16 tiles (Sapphire Rapids on)
+  kDot,       ///< the same with dot products of bf16 (Cooper Lake, Zen 4 on)
+  kAmx,       ///< and with bf16 tiles (Sapphire Rapids on)
 };
 
 std::string_view name_of(CpuIsa isa);
