@@ -3,8 +3,8 @@
 
 The peer of dstrain's own step benchmark: the same shapes, batch, precision and threads; forward,
 cross-entropy, backward and AdamW on random tokens. It is meant to be as strong as PyTorch gets
-without writing kernels: an OpenMP BLAS, jemalloc that keeps its pages (and huge ones), fused or
-foreach AdamW, fused q, k, v, queries of a group batched instead of keys repeated, fused attention
+without writing kernels: an OpenMP BLAS, jemalloc that keeps its pages (and huge ones), on AMD an MKL
+that uses AVX-512 (peer_environment.py), fused or foreach AdamW, fused q, k, v, queries of a group batched instead of keys repeated, fused attention
 where PyTorch has it (2.0 and later). Masters, moments and losses are fp32 in both precisions.
 
   scripts/bench_peer.py --config configs/gpt2-124m.json --batch 4 --sequence 256 --precision bf16
@@ -27,15 +27,13 @@ import statistics
 import sys
 import time
 
-OPENMP_BLAS = "/usr/lib/x86_64-linux-gnu/openblas-openmp"
-JEMALLOC = "/usr/lib/x86_64-linux-gnu/libjemalloc.so.2"
-TUNED_MARK = "DSTRAIN_PEER_TUNED"
+from peer_environment import MARK, tuned_environment
 
 
 def main():
     arguments = parse_arguments()
-    if arguments.device == "cpu" and not arguments.stock and TUNED_MARK not in os.environ:
-        restart_tuned(arguments.threads)
+    if arguments.device == "cpu" and not arguments.stock and MARK not in os.environ:
+        os.execve(sys.executable, [sys.executable, *sys.argv], tuned_environment(arguments.threads))
     try:
         import torch  # only in the process whose allocator and BLAS are settled
     except ModuleNotFoundError:
@@ -82,22 +80,6 @@ def parse_arguments():
     parser.add_argument("--stock", action="store_true", help="leave allocator, BLAS and OpenMP as they are")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of text")
     return parser.parse_args()
-
-
-def restart_tuned(threads):
-    """Allocator and BLAS can only be chosen before the process starts: run this script again."""
-    environment = dict(os.environ, **{TUNED_MARK: "1"})
-    environment["OMP_NUM_THREADS"] = str(threads)
-    if os.path.isdir(OPENMP_BLAS):
-        append(environment, "LD_LIBRARY_PATH", OPENMP_BLAS)
-    if os.path.exists(JEMALLOC):
-        append(environment, "LD_PRELOAD", JEMALLOC)
-        environment["MALLOC_CONF"] = "thp:always,metadata_thp:auto,dirty_decay_ms:-1,muzzy_decay_ms:-1"
-    os.execve(sys.executable, [sys.executable, *sys.argv], environment)
-
-
-def append(environment, key, path):
-    environment[key] = ":".join(filter(None, (path, environment.get(key))))
 
 
 def read_model_block(path):
@@ -355,7 +337,7 @@ def report(arguments, spec, step_seconds, loss, cores_of_others):
         "config": str(arguments.config), "batch": arguments.batch, "sequence": arguments.sequence,
         "accumulation": arguments.accumulation, "device": arguments.device,
         "precision": arguments.precision, "threads": torch.get_num_threads(),
-        "tuned": not arguments.stock, "compiled": arguments.compile,
+        "tuned": os.environ.get(MARK, ""), "compiled": arguments.compile,
         "blas": loaded(maps, "openblas|libblas") or "built into PyTorch",
         "jemalloc": loaded(maps, "jemalloc") is not None,
         "steps": len(step_seconds), "loss": loss,

@@ -25,6 +25,7 @@
 #include "engine/train/make_run_plan.h"
 #include "engine/train/rank_device.h"
 #include "kernels/math/philox.h"
+#include "tests/bench/machine_peak.h"
 #include "tests/bench/matmul_ceiling.h"
 #include "tests/bench/product_time.h"
 
@@ -250,6 +251,13 @@ nlohmann::ordered_json result_of(const Arguments& arguments) {
       {"planned_bytes", memory.planned},
       {"expected_bytes", memory.expected},
       {"peak_memory_bytes", memory.peak}};
+  if (!arguments.on_gpu()) {
+    const DType dtype = arguments.precision == "bf16" ? DType::kBF16 : DType::kF32;
+    const InstructionPeak peak = instruction_peak(dtype, arguments.threads);
+    result["instruction"] = peak.instruction;
+    result["instruction_flops_per_second"] = peak.flops;
+    result["memory_bytes_per_second"] = memory_rate(arguments.threads);
+  }
   if (sheet && arguments.precision == "bf16") {
     result["model_flops_utilization"] = model_flops / sheet->flops;
   }
@@ -270,6 +278,11 @@ void print(const Arguments& arguments, const nlohmann::ordered_json& result) {
              number("matmul_ceiling_flops_per_second") / 1e9);
   if (!result["model_flops_utilization"].is_null()) {
     fmt::print(", MFU {:.1f} %", 100.0 * number("model_flops_utilization"));
+  }
+  if (result.contains("instruction")) {
+    fmt::print("\n  this processor: {:.0f} GFLOP/s by {}, {:.1f} GB/s",
+               number("instruction_flops_per_second") / 1e9,
+               result["instruction"].get<std::string>(), number("memory_bytes_per_second") / 1e9);
   }
   fmt::print("\n  forward {:.1f} ms, backward {:.1f} ms, optimizer {:.1f} ms\n",
              number("forward_ms"), number("backward_ms"), number("optimizer_ms"));
