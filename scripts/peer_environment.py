@@ -64,7 +64,10 @@ def find_python(asked):
     """The interpreter with the newest PyTorch, and its version; (None, None) where none has it."""
     found = (None, None)
     for python in [asked] if asked else dict.fromkeys([sys.executable, "/usr/bin/python3"]):
-        told = subprocess.run([python, "-c", "import torch; print(torch.__version__)"], capture_output=True, text=True)
+        try:
+            told = subprocess.run([python, "-c", "import torch; print(torch.__version__)"], capture_output=True, text=True)
+        except OSError:
+            continue  # there is no such interpreter
         if told.returncode == 0:
             version = told.stdout.strip()
             if found[1] is None or number_of(version) > number_of(found[1]):

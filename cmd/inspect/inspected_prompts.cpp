@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <span>
-#include <variant>
 #include <vector>
 
 #include <fmt/format.h>
@@ -10,7 +9,6 @@
 
 #include "cmd/inspect/inspected_text.h"
 #include "engine/base/amount_text.h"
-#include "engine/chat/chat_example.h"
 #include "engine/config/config_error.h"
 #include "engine/data/prompt_lines.h"
 #include "engine/train/prompt_encoder.h"
@@ -26,9 +24,7 @@ struct Prompt {
 
 Prompt prompt_of(const PromptLines& lines, std::int64_t line, const PromptEncoder& encoder) {
   try {
-    const auto read = read_chat_prompt(lines.line(line));
-    if (const auto* const why = std::get_if<std::string>(&read)) throw ConfigError(*why);
-    Prompt prompt{.where = lines.where(line), .ids = encoder.ids_of(std::get<ChatPrompt>(read))};
+    Prompt prompt{.where = lines.where(line), .ids = encoder.ids_in(lines.line(line))};
     prompt.text = encoder.tokenizer().decode(prompt.ids);
     return prompt;
   } catch (const ConfigError& error) {

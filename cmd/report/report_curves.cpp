@@ -28,7 +28,7 @@ struct Figure {
 
 constexpr const char* kLossUnit = "nats per token; dashed: validation";
 
-/// Of preferences and rewards a loss is not of the next token.
+/// Whether a run's loss is that of the next token: that of preferences or rewards is not.
 bool is_of_tokens(const MetricsColumns& metrics) {
   return values_of(metrics, "reward").empty() && values_of(metrics, "chosen_reward").empty();
 }

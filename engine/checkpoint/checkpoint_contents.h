@@ -60,8 +60,9 @@ struct TrainingState {
   std::map<std::string, std::string> data{};
   /// The weights that the run does not train and the checkpoint does not hold; none: it holds all.
   std::optional<BaseWeights> base{};
-  /// What was sampled and is to be trained further ("grpo", "ppo"), JSON; empty: the next step
-  /// samples. A file of its own has it: load() reads that, training() does not.
+  /// The completions that were sampled and are to be trained further ("grpo", "ppo"), as JSON;
+  /// empty where the next step samples new ones. They lie in a file of their own, which load()
+  /// reads and training() does not.
   std::string rollouts{};
 
   bool operator==(const TrainingState&) const = default;

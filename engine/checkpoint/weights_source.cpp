@@ -74,11 +74,7 @@ std::unique_ptr<TensorSource> merged(std::shared_ptr<const TensorSource> trained
   std::shared_ptr<const TensorSource> weights = trained;
   if (base) {
     const fs::path path = find_base(*base, checkpoint, place, setting);
-    ModelSpec held = model;
-    const HeldHeads heads = heads_in(path);
-    held.scores = held.scores && heads.scores;
-    held.values = held.values && heads.values;
-    weights = open_weights_of(held, path);
+    weights = open_weights_of(with_heads_in(path, model), path);
   }
   return std::make_unique<MergedAdapters>(std::move(weights), std::move(trained), model, adapters);
 }
@@ -157,22 +153,18 @@ void merge_adapter(WeightsSource& source, const fs::path& folder) {
                                                     source.model, config);
 }
 
-HeldHeads heads_in(const fs::path& path) {
+ModelSpec with_heads_in(const fs::path& path, ModelSpec model) {
   const RecognisedCheckpoint found = recognise_format(path);
-  const auto of = [](const ModelSpec& model) {
-    return HeldHeads{.scores = model.scores, .values = model.values};
-  };
-  switch (found.format) {
-    case CheckpointFormat::kDstrain:
-      return of(parse_model_spec(CheckpointSource(found.path).training().config,
-                                 fmt::format("{}: config", (found.path / kManifestName).string())));
-    case CheckpointFormat::kHuggingFace:
-      return of(load_model_spec(found.path.string()));
-    case CheckpointFormat::kLlmC:
-    case CheckpointFormat::kDeepSpeed:
-      return {};
+  ModelSpec held;
+  if (found.format == CheckpointFormat::kDstrain) {
+    held = parse_model_spec(CheckpointSource(found.path).training().config,
+                            fmt::format("{}: config", (found.path / kManifestName).string()));
+  } else if (found.format == CheckpointFormat::kHuggingFace) {
+    held = load_model_spec(found.path.string());
   }
-  return {};
+  model.scores = model.scores && held.scores;
+  model.values = model.values && held.values;
+  return model;
 }
 
 std::unique_ptr<TensorSource> open_weights_of(const ModelSpec& model, const fs::path& path) {

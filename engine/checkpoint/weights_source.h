@@ -40,12 +40,9 @@ void merge_adapters(WeightsSource& source, const std::filesystem::path& base = {
 /// Merges the adapter of a folder of PEFT's into them. Throws CheckpointError.
 void merge_adapter(WeightsSource& source, const std::filesystem::path& folder);
 
-/// Which of ModelSpec's heads of one row these weights have. Throws as open_weights does.
-struct HeldHeads {
-  bool scores = false;
-  bool values = false;
-};
-HeldHeads heads_in(const std::filesystem::path& path);
+/// The model without the heads of one row (ModelSpec::scores, values) that these weights do not
+/// have. Throws as open_weights does.
+ModelSpec with_heads_in(const std::filesystem::path& path, ModelSpec model);
 
 /// The same for a model that is known already: its tensors must be there, and no others. Adapters
 /// are merged.

@@ -41,7 +41,7 @@ enum class DivergenceEstimate : std::uint8_t {
   kK3   ///< "k3": exp(d) - d - 1
 };
 
-/// What "ppo" alone has.
+/// The settings that only "ppo" has.
 struct PpoConfig {
   std::int64_t passes = 4;  ///< "num_ppo_epochs"
   double clip = 0.2;        ///< "cliprange"
@@ -59,7 +59,7 @@ struct PpoConfig {
 
 struct PolicyConfig {
   PolicyMethod method = PolicyMethod::kGrpo;
-  // Of both:
+  // Used by both methods:
   /// A command of the shell, which is given completions as JSON lines and answers each with a
   /// number; or empty.
   std::string reward_command;
@@ -74,7 +74,7 @@ struct PolicyConfig {
   std::int64_t mini_batches = 1;
   /// "local_rollout_forward_batch_size": completions that a rank samples side by side
   std::int64_t texts_at_once = 16;
-  // Of "grpo":
+  // Used by "grpo" only:
   std::int64_t generations = 8;  ///< "num_generations": completions of a prompt; of "ppo", 1
   std::int64_t iterations = 1;   ///< "num_iterations": passes over completions
   double clip_low = 0.2;         ///< "epsilon": how far below 1 the ratio of probabilities counts

@@ -59,8 +59,9 @@ GeneratedText generate_text(CachedModel& model,
                             const GenerationRequest& request,
                             const GenerationHooks& hooks);
 
-/// As many at a time as the model reads side by side; where one ends, the next begins. Prompts that
-/// are the same, one behind the other, are read once. `before_forward` is called now and then.
+/// Generates as many texts at a time as the model reads side by side: where one ends, the next
+/// begins. A prompt that equals the one before it is read once for both. `before_forward` is called
+/// before each forward of the model.
 std::vector<GeneratedText> generate_texts(CachedModel& model,
                                           const Tokenizer& tokenizer,
                                           const std::vector<GenerationRequest>& requests,

@@ -108,7 +108,7 @@ void LossHead::forward(const LayerContext& context,
     norm_.forward(context, slot, residual, delta);
     return;
   }
-  // Of one text the last of its tokens, of several texts all: they have one each.
+  // A single text counts by its last token; several texts have one token each, so all rows count.
   const std::int64_t tokens = residual.dim(0);
   const std::int64_t first = tokens - std::ssize(context.extension->texts);
   norm_.forward(at_last_tokens(context), slot, residual.rows(first, tokens),

@@ -52,7 +52,7 @@ class LossHead {
                       int slot,
                       ConstTensor targets_N,
                       Tensor hits_N) const;
-  /// Of the last compute_losses or evaluate.
+  /// The results of the last compute_losses or evaluate.
   [[nodiscard]] TargetNumbers found(const LayerContext& context) const {
     return {.losses = context.buffer(losses_), .values = context.optional_buffer(values_)};
   }

@@ -188,10 +188,7 @@ std::string read_weights(const ModelSpec& model,
                          const std::filesystem::path& path,
                          Adapters adapters,
                          Engine& engine) {
-  ModelSpec held = model;
-  const HeldHeads heads = heads_in(path);
-  held.scores = held.scores && heads.scores;
-  held.values = held.values && heads.values;
+  const ModelSpec held = with_heads_in(path, model);
   const bool draws_head = model.scores && !held.scores;
   const bool draws_values = model.values && !held.values;
   const auto is_drawn = [&](const std::string& tensor) {
@@ -215,10 +212,11 @@ void start_from_weights(const Config& config, Engine& engine) {
   Outcome mine;
   std::string left_out;
   try {
-    if (config.quantization.enabled() && !stay_in_place(config.initial_weights)) {
+    const bool reads_again = config.quantization.enabled() || !engine.plan().reference.empty();
+    if (reads_again && !stay_in_place(config.initial_weights)) {
       throw ConfigError(fmt::format(
-          "model.initial_weights: {} is a run's, whose older checkpoints are removed, and the "
-          "checkpoints of this run do not hold its weights: write them to a folder of their own "
+          "model.initial_weights: {} is a run's, whose older checkpoints are removed, and a resume "
+          "of this run needs its weights as they are now: write them to a folder of their own "
           "(dstrain convert-checkpoint --from {} --to FOLDER --format huggingface), and name that",
           config.initial_weights, config.initial_weights));
     }

@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <utility>
+#include <variant>
 
 #include <fmt/format.h>
 
@@ -56,6 +57,12 @@ std::vector<std::int32_t> PromptEncoder::ids_of(const std::string& text) const {
 
 std::vector<std::int32_t> PromptEncoder::ids_of(const ChatPrompt& prompt) const {
   return prompt.is_text ? ids_of(prompt.text) : ids_of_conversation(prompt.conversation);
+}
+
+std::vector<std::int32_t> PromptEncoder::ids_in(std::string_view line) const {
+  const auto prompt = read_chat_prompt(line);
+  if (const auto* const why = std::get_if<std::string>(&prompt)) throw ConfigError(*why);
+  return ids_of(std::get<ChatPrompt>(prompt));
 }
 
 std::vector<std::int32_t> PromptEncoder::ids_of_question(const std::string& text) const {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "engine/chat/chat_example.h"
@@ -23,6 +24,8 @@ class PromptEncoder {
   [[nodiscard]] std::vector<std::int32_t> ids_of(const std::string& text) const;
   /// A text, or messages with what asks for the model's answer.
   [[nodiscard]] std::vector<std::int32_t> ids_of(const ChatPrompt& prompt) const;
+  /// The prompt in a line of JSON. The error is a clause: what the line has.
+  [[nodiscard]] std::vector<std::int32_t> ids_in(std::string_view line) const;
   /// What a user asks.
   [[nodiscard]] std::vector<std::int32_t> ids_of_question(const std::string& text) const;
 

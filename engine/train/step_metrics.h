@@ -69,7 +69,7 @@ struct SampledRollout {
   double advantage = 0.0;
 };
 
-/// Of the completions of which a step trained some.
+/// What was sampled for a step, and how its training went.
 struct PolicyMetrics {
   double reward = 0.0;            ///< their mean
   double reward_deviation = 0.0;  ///< within the completions of a prompt, the mean

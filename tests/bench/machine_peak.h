@@ -13,8 +13,8 @@ struct InstructionPeak {
   double flops = 0.0;       ///< a second, of all threads together
 };
 
-/// Of the fastest instruction for products of `dtype` that this processor has: where it has none
-/// for bf16, those of f32. Each thread counts the time that it had a processor.
+/// Measures the fastest instruction for products of `dtype` that this processor has; where it has
+/// none for bf16, that for f32. Each thread counts the time that it had a processor.
 InstructionPeak instruction_peak(DType dtype, int threads);
 
 /// Bytes a second read and written by a = b + s · c over arrays far larger than caches (STREAM's

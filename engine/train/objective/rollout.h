@@ -18,7 +18,7 @@ struct Rollout {
   double reward = 0.0;
   double advantage = 0.0;  ///< A; of "ppo", the mean of its tokens'
 
-  // Of each of the completion's tokens:
+  // One number for each of the completion's tokens:
   std::vector<float> reference_nats{};  ///< by the reference; empty without one
   std::vector<float> old_nats{};  ///< when it was sampled; empty where it is trained but once, then
   std::vector<float> old_values{};  ///< likewise: V before the token ("ppo")
@@ -41,7 +41,7 @@ struct ClippedLoss {
 /// r counts from 1 - `low` to 1 + `high`.
 ClippedLoss clipped_loss(double nats, double old_nats, double advantage, double low, double high);
 
-/// Of the tokens that a step trained, means.
+/// Means over the tokens that a step trained.
 struct RolloutMeans {
   double divergence = 0.0;  ///< from the reference, nats
   double clipped = 0.0;     ///< the share whose ratio is clipped
@@ -72,7 +72,7 @@ class RolloutObjective : public WeighingObjective {
   static constexpr std::size_t kClipped = 4;
   static constexpr std::size_t kValueLoss = 5;
 
-  /// Of a completion's tokens.
+  /// What was found of a completion's tokens, and where their weights go.
   struct Tokens {
     std::span<const float> nats;
     std::span<const float> values;  ///< V before each; empty where there is no head of values

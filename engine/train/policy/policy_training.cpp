@@ -65,20 +65,18 @@ PolicyTraining::PolicyTraining(const Config& config, Engine& engine, const Train
       encoder_(config),
       prompts_(config.data.train, config.training.seed),
       sampler_(engine) {
+  check_prompts();
   const PolicyConfig& policy = config.policy;
   if (policy.scorer) model_.emplace(policy.reward_model, engine);
   if (engine.world().rank() == 0 && !policy.reward_command.empty()) {
     program_.emplace(policy.reward_command);
   }
-  check_prompts();
 }
 
 std::vector<std::int32_t> PolicyTraining::prompt_in(std::int64_t line) const {
   const PolicyConfig& policy = config_.policy;
   try {
-    const auto prompt = read_chat_prompt(prompts_.line(line));
-    if (const auto* const why = std::get_if<std::string>(&prompt)) throw ConfigError(*why);
-    std::vector<std::int32_t> ids = encoder_.ids_of(std::get<ChatPrompt>(prompt));
+    std::vector<std::int32_t> ids = encoder_.ids_in(prompts_.line(line));
     const std::int64_t size = std::ssize(ids);
     const std::int64_t positions = engine_.plan().sampling->sizes.positions;
     const std::int64_t room = positions - policy.completion_tokens;
@@ -156,7 +154,7 @@ void PolicyTraining::before_step(std::int64_t start_sample, std::int64_t samples
   deal_out(start_sample, samples, place.step);
 }
 
-/// What the losses of the steps to come are measured by.
+/// Sets what the losses of the steps to come are measured by.
 void PolicyTraining::set_targets() {
   const PolicyConfig& policy = config_.policy;
   if (policy.needs_reference()) {
@@ -207,14 +205,12 @@ void PolicyTraining::sample(std::int64_t first, std::int64_t completions) {
   texts_.assign(static_cast<std::size_t>(completions), {});
   const TextSampler::Readers readers = sampler_.readers();
   const Range share = readers.share(completions);
-  std::vector<std::int64_t> own;  // completions that this rank samples
-  std::vector<GenerationRequest> requests;
   for (std::int64_t i = 0; i < completions; ++i) {
-    const std::int64_t line = prompts_.draw((first + i) / policy.generations);
-    texts_[static_cast<std::size_t>(i)].line = line;
-    if (i < share.begin || i >= share.end) continue;
-    own.push_back(i);
-    requests.push_back({.prompt = prompt_in(line),
+    texts_[static_cast<std::size_t>(i)].line = prompts_.draw((first + i) / policy.generations);
+  }
+  std::vector<GenerationRequest> requests;  // of this rank's share
+  for (std::int64_t i = share.begin; i < share.end; ++i) {
+    requests.push_back({.prompt = prompt_in(texts_[static_cast<std::size_t>(i)].line),
                         .max_tokens = policy.completion_tokens,
                         .sampling = {.top_k = policy.top_k,
                                      .top_p = policy.top_p,
@@ -226,11 +222,12 @@ void PolicyTraining::sample(std::int64_t first, std::int64_t completions) {
         if (options_.activity != nullptr) options_.activity->begin_phase(RunPhase::kTraining);
       });
   Json mine = Json::array();
-  for (std::size_t k = 0; readers.tells && k < own.size(); ++k) {
+  for (std::size_t k = 0; readers.tells && k < texts.size(); ++k) {
     const GeneratedText& made = texts[k];
     std::vector<std::int32_t> completion = made.tokens;
     if (made.end) completion.push_back(*made.end);
-    mine.push_back({own[k], requests[k].prompt, completion, made.text, !made.end.has_value()});
+    mine.push_back({share.begin + static_cast<std::int64_t>(k), requests[k].prompt, completion,
+                    made.text, !made.end.has_value()});
   }
   Json all = Json::array();
   for (const std::string& of_rank : gather_texts(text_of(mine), world)) {

@@ -3,8 +3,9 @@
 // PolicyConfig::steps() steps train them, each a part of them, pass after pass; then come the next.
 // A run's sample is a completion that a step trains; completion i is of prompt i / generations.
 //
-// What is sampled is a function of the parameters, the seed and the completion's number, so that a
-// run that resumes samples what it would have sampled. Where it resumes between two steps of the
+// What is sampled is a function of the parameters, the seed and the completion's number, and, by
+// the rounding of products alone, of what is read beside it: a run that resumes in the same layout
+// samples what it would have sampled. Where it resumes between two steps of the
 // same completions, the checkpoint has these.
 #pragma once
 
@@ -50,11 +51,11 @@ class PolicyTraining {
             std::span<std::int32_t> inputs,
             std::span<std::int32_t> targets) const;
 
-  /// Of the last step, and of all that was sampled for it.
+  /// The metrics of the last step, and of all that was sampled for it.
   [[nodiscard]] PolicyMetrics metrics(const ObjectiveSums& sums) const;
   /// What was sampled before the last step, on rank 0.
   [[nodiscard]] std::vector<SampledRollout> rollouts() const;
-  /// By source, after so many samples.
+  /// How often each source was gone through after so many samples.
   [[nodiscard]] std::vector<double> epochs(std::int64_t samples) const;
 
  private:

@@ -35,70 +35,58 @@ struct TileRegisters {
   DSTRAIN_INLINE ~TileRegisters() { _tile_release(); }
 };
 
-/// The compiler does not see what the tile instructions read and write, hence the two barriers.
-[[gnu::noinline]] void multiply_amx(const BF16* a,
-                                    std::int64_t lda,
-                                    const BF16* b,
-                                    std::int64_t ldb,
-                                    float* c,
-                                    std::int64_t ldc,
-                                    std::int64_t rows,
-                                    std::int64_t columns,
-                                    std::int64_t inner,
-                                    bool add) {
-  __asm__ volatile("" ::: "memory");
-  const std::int64_t a_stride = lda * 2;
-  const std::int64_t b_stride = ldb * 4;
-  const std::int64_t c_stride = ldc * 4;
-  for (std::int64_t column = 0; column < columns; column += kPair) {
-    for (std::int64_t row = 0; row < rows; row += kPair) {
-      float* const c00 = c + row * ldc + column;
-      float* const c10 = c00 + kTileRows * ldc;
-      if (add) {
-        _tile_loadd(0, c00, c_stride);
-        _tile_loadd(1, c00 + kTileRows, c_stride);
-        _tile_loadd(2, c10, c_stride);
-        _tile_loadd(3, c10 + kTileRows, c_stride);
-      } else {
-        _tile_zero(0);
-        _tile_zero(1);
-        _tile_zero(2);
-        _tile_zero(3);
-      }
-      for (std::int64_t k = 0; k < inner; k += kInner) {
-        const BF16* const left = a + row * lda + k;
-        const BF16* const right = b + k * ldb + 2 * column;
-        _tile_loadd(4, left, a_stride);
-        _tile_loadd(6, right, b_stride);
-        _tile_dpbf16ps(0, 4, 6);
-        _tile_loadd(7, right + 2 * kTileRows, b_stride);
-        _tile_dpbf16ps(1, 4, 7);
-        _tile_loadd(5, left + kTileRows * lda, a_stride);
-        _tile_dpbf16ps(2, 5, 6);
-        _tile_dpbf16ps(3, 5, 7);
-      }
-      _tile_stored(0, c00, c_stride);
-      _tile_stored(1, c00 + kTileRows, c_stride);
-      _tile_stored(2, c10, c_stride);
-      _tile_stored(3, c10 + kTileRows, c_stride);
-    }
-  }
-  __asm__ volatile("" ::: "memory");
-}
-
 struct AmxProduct {
   using Registers = TileRegisters;
-  DSTRAIN_INLINE static void multiply(const BF16* a,
-                                      std::int64_t lda,
-                                      const BF16* b,
-                                      std::int64_t ldb,
-                                      float* c,
-                                      std::int64_t ldc,
-                                      std::int64_t rows,
-                                      std::int64_t columns,
-                                      std::int64_t inner,
-                                      bool add) {
-    multiply_amx(a, lda, b, ldb, c, ldc, rows, columns, inner, add);
+
+  /// The compiler does not see what the tile instructions read and write, hence the two barriers.
+  [[gnu::noinline]] static void multiply(const BF16* a,
+                                         std::int64_t lda,
+                                         const BF16* b,
+                                         std::int64_t ldb,
+                                         float* c,
+                                         std::int64_t ldc,
+                                         std::int64_t rows,
+                                         std::int64_t columns,
+                                         std::int64_t inner,
+                                         bool add) {
+    __asm__ volatile("" ::: "memory");
+    const std::int64_t a_stride = lda * 2;
+    const std::int64_t b_stride = ldb * 4;
+    const std::int64_t c_stride = ldc * 4;
+    for (std::int64_t column = 0; column < columns; column += kPair) {
+      for (std::int64_t row = 0; row < rows; row += kPair) {
+        float* const c00 = c + row * ldc + column;
+        float* const c10 = c00 + kTileRows * ldc;
+        if (add) {
+          _tile_loadd(0, c00, c_stride);
+          _tile_loadd(1, c00 + kTileRows, c_stride);
+          _tile_loadd(2, c10, c_stride);
+          _tile_loadd(3, c10 + kTileRows, c_stride);
+        } else {
+          _tile_zero(0);
+          _tile_zero(1);
+          _tile_zero(2);
+          _tile_zero(3);
+        }
+        for (std::int64_t k = 0; k < inner; k += kInner) {
+          const BF16* const left = a + row * lda + k;
+          const BF16* const right = b + k * ldb + 2 * column;
+          _tile_loadd(4, left, a_stride);
+          _tile_loadd(6, right, b_stride);
+          _tile_dpbf16ps(0, 4, 6);
+          _tile_loadd(7, right + 2 * kTileRows, b_stride);
+          _tile_dpbf16ps(1, 4, 7);
+          _tile_loadd(5, left + kTileRows * lda, a_stride);
+          _tile_dpbf16ps(2, 5, 6);
+          _tile_dpbf16ps(3, 5, 7);
+        }
+        _tile_stored(0, c00, c_stride);
+        _tile_stored(1, c00 + kTileRows, c_stride);
+        _tile_stored(2, c10, c_stride);
+        _tile_stored(3, c10 + kTileRows, c_stride);
+      }
+    }
+    __asm__ volatile("" ::: "memory");
   }
 };
 

@@ -59,39 +59,27 @@ DSTRAIN_INLINE void multiply_block_of_pairs(const BF16* a,
   }
 }
 
-[[gnu::noinline]] void multiply_dots(const BF16* a,
-                                     std::int64_t lda,
-                                     const BF16* b,
-                                     std::int64_t ldb,
-                                     float* c,
-                                     std::int64_t ldc,
-                                     std::int64_t rows,
-                                     std::int64_t columns,
-                                     std::int64_t inner,
-                                     bool add) {
-  for (std::int64_t column = 0; column < columns; column += kDotVecs * kLanes) {
-    for (std::int64_t row = 0; row < rows; row += kDotRows) {
-      multiply_block_of_pairs(a + row * lda, lda, b + 2 * column, ldb, c + row * ldc + column, ldc,
-                              inner, add);
-    }
-  }
-}
-
 struct DotProduct {
   struct Registers {
     DSTRAIN_INLINE Registers() {}  // nothing to set up
   };
-  DSTRAIN_INLINE static void multiply(const BF16* a,
-                                      std::int64_t lda,
-                                      const BF16* b,
-                                      std::int64_t ldb,
-                                      float* c,
-                                      std::int64_t ldc,
-                                      std::int64_t rows,
-                                      std::int64_t columns,
-                                      std::int64_t inner,
-                                      bool add) {
-    multiply_dots(a, lda, b, ldb, c, ldc, rows, columns, inner, add);
+
+  [[gnu::noinline]] static void multiply(const BF16* a,
+                                         std::int64_t lda,
+                                         const BF16* b,
+                                         std::int64_t ldb,
+                                         float* c,
+                                         std::int64_t ldc,
+                                         std::int64_t rows,
+                                         std::int64_t columns,
+                                         std::int64_t inner,
+                                         bool add) {
+    for (std::int64_t column = 0; column < columns; column += kDotVecs * kLanes) {
+      for (std::int64_t row = 0; row < rows; row += kDotRows) {
+        multiply_block_of_pairs(a + row * lda, lda, b + 2 * column, ldb, c + row * ldc + column,
+                                ldc, inner, add);
+      }
+    }
   }
 };
 

@@ -5,8 +5,8 @@
 // FloatTiles: bf16 would lose three of f16's bits.
 //
 // Product is what multiplies: a type with
-//   struct Registers    lives for the length of one task
-//   multiply            c[rows][columns] (+)= a · b; rows, columns and inner are multiples of 32
+//   Registers     what is to be set up, for as long as one task lasts
+//   multiply      static: c[rows][columns] (+)= a · b; rows, columns and inner are multiples of 32
 #pragma once
 
 #include "kernels/cpu/vector/flash_attention.h"
@@ -25,7 +25,7 @@ DSTRAIN_INLINE VecBits interleaved(VecHalf first, VecHalf second) {
 }
 
 template <typename Product>
-struct PairTiles {
+struct PairTiles : Product {
   using Element = BF16;
 
   DSTRAIN_INLINE static std::int64_t padded(std::int64_t depth) { return depth; }
@@ -102,18 +102,6 @@ struct PairTiles {
     *reinterpret_cast<MemoryHalf*>(left + key * kTile + query) = first;
     *reinterpret_cast<MemoryHalf*>(left + (key + 1) * kTile + query) = second;
     *reinterpret_cast<MemoryBits*>(right + key * kTile + 2 * query) = interleaved(first, second);
-  }
-  DSTRAIN_INLINE static void multiply(const BF16* a,
-                                      std::int64_t lda,
-                                      const BF16* b,
-                                      std::int64_t ldb,
-                                      float* c,
-                                      std::int64_t ldc,
-                                      std::int64_t rows,
-                                      std::int64_t columns,
-                                      std::int64_t inner,
-                                      bool add) {
-    Product::multiply(a, lda, b, ldb, c, ldc, rows, columns, inner, add);
   }
 
  private:
