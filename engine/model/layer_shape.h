@@ -124,6 +124,8 @@ struct LayerShape {
   bool codes_in_8_bits = false;        ///< of these; else 4
   TensorRates rates{};
   bool weighs_targets = false;  ///< target_weigher.h
+  /// Many targets may not count, so that only some tokens go through the loss head.
+  bool skips_targets = false;
   /// Several micro-batches go through each unit before the next unit, so that what a unit hands on
   /// is kept for each of them.
   bool together = false;

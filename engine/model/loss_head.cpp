@@ -89,6 +89,18 @@ LossHead LossHead::declare(const LayerShape& shape,
                                                 LayerKind::kLogits});
   head.stats_ = add("vocabulary_stats", {shape.tensor.ranks, head.chunk_tokens_, 3}, DType::kF32);
   head.logsumexp_ = add("vocabulary_logsumexp", {head.chunk_tokens_}, DType::kF32);
+  if (shape.skips_targets) {
+    head.moved_ = add("moved_rows", {tokens, shape.model.hidden_size}, shape.compute);
+    head.moved_losses_ = add("moved_losses", {tokens}, DType::kF32);
+    head.moved_hits_ = add("moved_hits", {tokens}, DType::kF32);
+    if (shape.weighs_targets) {
+      head.moved_weights_ = add("moved_weights", {tokens}, DType::kF32);
+    }
+    if (shape.tensor.ranks > 1) {
+      head.told_stats_ =
+          add("told_stats", {shape.tensor.ranks, head.chunk_tokens_, 3}, DType::kF32);
+    }
+  }
   head.hits_ = add("hits", {tokens}, DType::kF32);
   head.hit_sum_ = add("hit_sum", {1}, DType::kF64);
   if (has_values) {
@@ -156,32 +168,100 @@ void LossHead::compute_logits(const LayerContext& context,
 }
 
 void LossHead::combine_losses(const LayerContext& context,
+                              const Chunk& chunk,
                               ConstTensor logits,
                               ConstTensor targets,
                               Tensor losses) const {
   const TensorParallel& tensor = context.tensor_parallel;
-  const std::int64_t rows = logits.dim(0);
+  const std::int64_t rows = chunk.rows();
+  const bool tells_more = tensor.size() > 1 && rows < chunk.told;
   const Tensor stats = context.buffer(stats_).flat(0, tensor.size() * rows * 3);
-  const Tensor mine = stats.flat(tensor.rank() * rows * 3, (tensor.rank() + 1) * rows * 3);
-  context.ops.cross_entropy_partial(logits, targets, slice_, mine.view({rows, 3}), context.compute);
+  const Tensor told =
+      tells_more ? context.buffer(told_stats_).flat(0, tensor.size() * chunk.told * 3) : stats;
+  const auto of_rank = [&](int rank) {
+    const std::int64_t size = told.numel() / tensor.size();
+    return told.flat(rank * size, (rank + 1) * size);
+  };
+  if (rows > 0) {
+    const Tensor mine = of_rank(tensor.rank()).flat(0, rows * 3).view({rows, 3});
+    context.ops.cross_entropy_partial(logits, targets, slice_, mine, context.compute);
+  }
   if (tensor.size() > 1) {
-    tensor.group().all_gather(mine, stats, Purpose::kActivation, context.compute);
+    tensor.group().all_gather(of_rank(tensor.rank()), told, Purpose::kActivation, context.compute);
+  }
+  if (rows == 0) return;
+  for (int rank = 0; tells_more && rank < tensor.size(); ++rank) {
+    context.device.copy(of_rank(rank).flat(0, rows * 3),
+                        stats.flat(rank * rows * 3, (rank + 1) * rows * 3), context.compute);
   }
   context.ops.cross_entropy_combine(stats.view({tensor.size(), rows, 3}),
                                     context.buffer(logsumexp_).flat(0, rows), losses,
                                     context.compute);
 }
 
+LossHead::Rows LossHead::rows_of(const LayerContext& context,
+                                 ConstTensor hidden_N,
+                                 const HeadTargets& targets,
+                                 Tensor hits_N) const {
+  if (targets.rows_M.empty()) {
+    return {.count = tokens_,
+            .moved = {},
+            .hidden = hidden_N,
+            .targets = targets.targets_N,
+            .losses = context.buffer(losses_),
+            .hits = hits_N};
+  }
+  const std::int64_t count = targets.rows_M.numel();
+  const Tensor moved = context.buffer(moved_).rows(0, count);
+  context.ops.gather_rows(hidden_N, targets.rows_M, 1, {}, moved, context.compute);
+  return {.count = count,
+          .moved = moved,
+          .hidden = moved,
+          .targets = targets.targets_M,
+          .losses = context.buffer(moved_losses_).flat(0, count),
+          .hits = hits_N.empty() ? Tensor{} : context.buffer(moved_hits_).flat(0, count)};
+}
+
+void LossHead::put_back(const LayerContext& context,
+                        ConstTensor of_rows,
+                        const HeadTargets& targets,
+                        Tensor of_tokens) {
+  if (targets.rows_M.empty() || of_tokens.empty()) return;
+  const std::int64_t tokens = targets.places_N.numel();
+  const auto matrix = [](const auto& tensor, std::int64_t rows) {
+    return tensor.view({rows, tensor.numel() / rows});
+  };
+  context.ops.sum_rows(matrix(of_rows, targets.rows_M.numel()), targets.places_N.view({tokens, 1}),
+                       {}, matrix(of_tokens, tokens), Write::kOverwrite, context.compute);
+}
+
+template <typename Body>
+void LossHead::for_each_chunk(const LayerContext& context, std::int64_t rows, Body&& body) const {
+  if (context.tensor_parallel.size() > 1) {
+    for (std::int64_t begin = 0; begin < tokens_; begin += chunk_tokens_) {
+      const std::int64_t end = std::min(begin + chunk_tokens_, tokens_);
+      body(Chunk{std::min(begin, rows), std::min(end, rows), end - begin});
+    }
+    return;
+  }
+  // Chunks of fewer rows than is planned are of even size, too.
+  const std::int64_t chunks = (rows + chunk_tokens_ - 1) / chunk_tokens_;
+  const std::int64_t size = rows == tokens_ ? chunk_tokens_ : (rows + chunks - 1) / chunks;
+  for (std::int64_t begin = 0; begin < rows; begin += size) {
+    const std::int64_t end = std::min(begin + size, rows);
+    body(Chunk{begin, end, end - begin});
+  }
+}
+
 void LossHead::compute_losses(const LayerContext& context,
                               int slot,
-                              ConstTensor targets_N,
+                              const HeadTargets& targets,
                               Tensor hits_N) const {
   const ConstTensor hidden = context.tensor_parallel.enter(
       norm_.output(context, slot), context.optional_buffer(gathered_), context.compute);
-  const Tensor losses = context.buffer(losses_);
   if (scores_) {
-    context.ops.linear_forward(hidden, context.param(weight_), {}, losses.view({tokens_, 1}),
-                               context.compute);
+    context.ops.linear_forward(hidden, context.param(weight_), {},
+                               context.buffer(losses_).view({tokens_, 1}), context.compute);
     return;
   }
   if (has_values()) {
@@ -189,33 +269,36 @@ void LossHead::compute_losses(const LayerContext& context,
                                context.buffer(values_).view({tokens_, 1}), context.compute);
   }
   measure_rows(context);
-  for (std::int64_t begin = 0; begin < tokens_; begin += chunk_tokens_) {
-    const std::int64_t end = std::min(begin + chunk_tokens_, tokens_);
-    const Tensor logits = context.buffer(logits_).rows(0, end - begin);
-    const ConstTensor targets = targets_N.flat(begin, end);
-    compute_logits(context, hidden.rows(begin, end), logits);
+  const Rows rows = rows_of(context, hidden, targets, hits_N);
+  for_each_chunk(context, rows.count, [&](const Chunk& chunk) {
+    const auto [begin, end, told] = chunk;
+    const std::int64_t size = chunk.rows();
+    const Tensor logits = context.buffer(logits_).rows(0, size);
+    const ConstTensor chunk_targets = rows.targets.flat(begin, end);
+    if (size > 0) compute_logits(context, rows.hidden.rows(begin, end), logits);
     const int ranks = context.tensor_parallel.size();
     if (ranks > 1 || !hits_N.empty()) {
-      combine_losses(context, logits, targets, losses.flat(begin, end));
-      if (hits_N.empty()) continue;
-      const std::int64_t rows = end - begin;
-      context.ops.find_hits(context.buffer(stats_).flat(0, ranks * rows * 3).view({ranks, rows, 3}),
-                            targets, hits_N.flat(begin, end), context.compute);
+      combine_losses(context, chunk, logits, chunk_targets, rows.losses.flat(begin, end));
+      if (hits_N.empty() || size == 0) return;
+      context.ops.find_hits(context.buffer(stats_).flat(0, ranks * size * 3).view({ranks, size, 3}),
+                            chunk_targets, rows.hits.flat(begin, end), context.compute);
     } else {
-      context.ops.cross_entropy_forward(logits, targets, slice_.vocab_size, losses.flat(begin, end),
-                                        context.compute);
+      context.ops.cross_entropy_forward(logits, chunk_targets, slice_.vocab_size,
+                                        rows.losses.flat(begin, end), context.compute);
     }
-  }
+  });
+  put_back(context, rows.losses, targets, context.buffer(losses_));
+  put_back(context, rows.hits, targets, hits_N);
 }
 
 void LossHead::evaluate(const LayerContext& context,
                         int slot,
-                        ConstTensor targets_N,
+                        const HeadTargets& targets,
                         std::int64_t counted_samples,
                         Write loss_write) const {
-  if (scores_) return compute_losses(context, slot, targets_N, {});
+  if (scores_) return compute_losses(context, slot, targets, {});
   const Tensor hits = context.buffer(hits_);
-  compute_losses(context, slot, targets_N, hits);
+  compute_losses(context, slot, targets, hits);
   const Tensor losses = context.buffer(losses_);
   const std::int64_t chunk = tokens_ / sequence_chunks_;
   for (std::int64_t begin = 0; begin < tokens_; begin += chunk) {
@@ -228,7 +311,7 @@ void LossHead::evaluate(const LayerContext& context,
 
 void LossHead::backward(const LayerContext& context,
                         int slot,
-                        ConstTensor targets_N,
+                        const HeadTargets& targets,
                         float gradient_scale,
                         bool weighed,
                         Write loss_write,
@@ -252,7 +335,6 @@ void LossHead::backward(const LayerContext& context,
   const GradTarget& weight_target = tied_ ? embedding_gradients : head_gradients;
   const bool trains_weight = weight_target.wants(weight_);
   const Tensor d_weight = trains_weight ? weight_target.param(weight_) : Tensor{};
-  const Tensor losses = context.buffer(losses_);
   const Tensor d_norm = context.buffer(d_norm_);
   const bool unit_rows = squares_.index >= 0;
   Tensor d_values;
@@ -261,45 +343,62 @@ void LossHead::backward(const LayerContext& context,
                                 gradient_scale, head_gradients);
   }
   measure_rows(context);
-  for (std::int64_t begin = 0; begin < tokens_; begin += chunk_tokens_) {
-    const std::int64_t end = std::min(begin + chunk_tokens_, tokens_);
-    const Tensor logits = context.buffer(logits_).rows(0, end - begin);
-    const ConstTensor targets = targets_N.flat(begin, end);
+  const Rows rows = rows_of(context, hidden, targets, {});
+  const Tensor d_hidden = rows.moved.empty() ? d_norm : rows.moved;
+  ConstTensor weights;
+  if (weighed) weights = weights_of(context, targets);
+  for_each_chunk(context, rows.count, [&](const Chunk& chunk) {
+    const auto [begin, end, told] = chunk;
+    const Tensor logits = context.buffer(logits_).rows(0, chunk.rows());
+    const ConstTensor chunk_targets = rows.targets.flat(begin, end);
+    const Tensor losses = rows.losses.flat(begin, end);
     const LogitGradient gradient{
         .scale = gradient_scale,
         .cap = logit_cap_,
-        .weights = weighed
-                       ? static_cast<const float*>(context.buffer(weights_).flat(begin, end).data())
-                       : nullptr};
-    compute_logits(context, hidden.rows(begin, end), logits);
+        .weights = weighed ? static_cast<const float*>(weights.flat(begin, end).data()) : nullptr};
+    if (chunk.rows() > 0) compute_logits(context, rows.hidden.rows(begin, end), logits);
     if (tensor.size() > 1) {
-      combine_losses(context, logits, targets, losses.flat(begin, end));
-      context.ops.cross_entropy_gradient(logits, targets, slice_,
-                                         context.buffer(logsumexp_).flat(0, end - begin), gradient,
+      combine_losses(context, chunk, logits, chunk_targets, losses);
+      if (chunk.rows() == 0) return;
+      context.ops.cross_entropy_gradient(logits, chunk_targets, slice_,
+                                         context.buffer(logsumexp_).flat(0, chunk.rows()), gradient,
                                          context.compute);
     } else {
-      context.ops.cross_entropy_forward_backward(logits, targets, slice_.vocab_size, gradient,
-                                                 losses.flat(begin, end), context.compute);
+      context.ops.cross_entropy_forward_backward(logits, chunk_targets, slice_.vocab_size, gradient,
+                                                 losses, context.compute);
     }
     if (unit_rows) {
       context.ops.divide_columns(logits, context.buffer(squares_), context.compute);
     }
-    context.ops.linear_backward_input(logits, weight, d_norm.rows(begin, end), context.compute);
-    if (weighed && has_values()) {
-      add_input_gradient(context, d_values.rows(begin, end), d_norm.rows(begin, end));
-    }
     if (trains_weight) {
-      context.ops.linear_backward_weight(logits, hidden.rows(begin, end), d_weight,
+      context.ops.linear_backward_weight(logits, rows.hidden.rows(begin, end), d_weight,
                                          begin == 0 ? weight_target.write : Write::kAdd,
                                          context.compute);
     }
+    // In the place of what was read, where that has been moved.
+    context.ops.linear_backward_input(logits, weight, d_hidden.rows(begin, end), context.compute);
+  });
+  put_back(context, rows.losses, targets, context.buffer(losses_));
+  put_back(context, d_hidden, targets, d_norm);
+  if (weighed && has_values()) {
+    add_input_gradient(context, d_values, d_norm);
   }
   if (unit_rows && trains_weight) {
     context.ops.project_rows(weight, context.buffer(squares_), d_weight, context.compute);
   }
-  context.ops.sum(losses, loss_sum(context), loss_write, context.compute);
+  context.ops.sum(context.buffer(losses_), loss_sum(context), loss_write, context.compute);
   norm_.backward(context, slot, tensor.enter_backward(d_norm, context.compute), d_residual,
                  Write::kOverwrite, head_gradients);
+}
+
+ConstTensor LossHead::weights_of(const LayerContext& context, const HeadTargets& targets) const {
+  const Tensor weights = context.buffer(weights_);
+  if (targets.rows_M.empty()) return weights;
+  const std::int64_t count = targets.rows_M.numel();
+  const Tensor moved = context.buffer(moved_weights_).flat(0, count);
+  context.ops.gather_rows(weights.view({tokens_, 1}), targets.rows_M, 1, {}, moved.view({count, 1}),
+                          context.compute);
+  return moved;
 }
 
 Tensor LossHead::one_row_backward(const LayerContext& context,
@@ -322,9 +421,14 @@ Tensor LossHead::one_row_backward(const LayerContext& context,
 void LossHead::add_input_gradient(const LayerContext& context,
                                   ConstTensor d_values,
                                   Tensor d_norm) const {
-  const Tensor more = context.buffer(d_value_input_).rows(0, d_norm.dim(0));
-  context.ops.linear_backward_input(d_values, context.param(value_weight_), more, context.compute);
-  context.ops.add(d_norm, more, d_norm, context.compute);
+  for_each_chunk(context, tokens_, [&](const Chunk& chunk) {
+    const auto [begin, end, told] = chunk;
+    const Tensor more = context.buffer(d_value_input_).rows(0, end - begin);
+    const Tensor to = d_norm.rows(begin, end);
+    context.ops.linear_backward_input(d_values.rows(begin, end), context.param(value_weight_), more,
+                                      context.compute);
+    context.ops.add(to, more, to, context.compute);
+  });
 }
 
 }  // namespace dstrain

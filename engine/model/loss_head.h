@@ -2,6 +2,9 @@
 // chunk by chunk they are computed, turned into their own gradient in place, and used up by the
 // two products of backward (as Liger and llm.q do), so memory does not grow with tokens × V.
 //
+// Where many targets do not count, as those of prompts in fine-tuning, only some tokens go through
+// the head: what they read is moved together, and what comes out is put where they are.
+//
 // Where the head's rows count with length one, logits are divided by the lengths of the rows, and
 // so are their gradients; what is left along the rows of the weight's gradient is taken out of it.
 //
@@ -27,6 +30,15 @@
 
 namespace dstrain {
 
+/// The targets of a micro-batch, all i32. Where M of its N tokens go through the head, M ≥ 1, the
+/// other three say which; others have no loss.
+struct HeadTargets {
+  ConstTensor targets_N;
+  ConstTensor rows_M{};     ///< those tokens
+  ConstTensor places_N{};   ///< the place of each token among those, or -1
+  ConstTensor targets_M{};  ///< of those tokens
+};
+
 class LossHead {
  public:
   /// Logits of a chunk take at most this much where LayerShape says nothing else; at least one
@@ -50,7 +62,7 @@ class LossHead {
   /// 1 where a target is the likeliest token, else 0.
   void compute_losses(const LayerContext& context,
                       int slot,
-                      ConstTensor targets_N,
+                      const HeadTargets& targets,
                       Tensor hits_N) const;
   /// The results of the last compute_losses or evaluate.
   [[nodiscard]] TargetNumbers found(const LayerContext& context) const {
@@ -64,14 +76,14 @@ class LossHead {
   /// one; hit_sum likewise.
   void evaluate(const LayerContext& context,
                 int slot,
-                ConstTensor targets_N,
+                const HeadTargets& targets,
                 std::int64_t counted_samples,
                 Write loss_write) const;
   /// Computes losses and gradients: d_residual (overwritten), the head's own, and the tied table's.
   /// Every token's loss counts `gradient_scale` times; where `weighed`, times its weight too.
   void backward(const LayerContext& context,
                 int slot,
-                ConstTensor targets_N,
+                const HeadTargets& targets,
                 float gradient_scale,
                 bool weighed,
                 Write loss_write,
@@ -97,16 +109,52 @@ class LossHead {
                           ConstTensor hidden,
                           float gradient_scale,
                           const GradTarget& head_gradients) const;
-  /// Adds the gradient by what the head of values read to a chunk of d_norm_.
+  /// Adds the gradient by what the head of values read to d_norm_.
   void add_input_gradient(const LayerContext& context, ConstTensor d_values, Tensor d_norm) const;
+  /// The tokens that go through the head, of those that `targets` tells of; all of them, or moved
+  /// together. What is written is to be put in its place when all is.
+  struct Rows {
+    std::int64_t count = 0;
+    Tensor moved;  ///< [count, C] what they read, in memory that may be overwritten; or empty
+    ConstTensor hidden;
+    ConstTensor targets;
+    Tensor losses;
+    Tensor hits;  ///< empty where they are not asked for
+  };
+  [[nodiscard]] Rows rows_of(const LayerContext& context,
+                             ConstTensor hidden_N,
+                             const HeadTargets& targets,
+                             Tensor hits_N) const;
+  /// Where rows have been moved, puts a number of each, f32, or a row of each in its place; zeros
+  /// in those of other tokens.
+  static void put_back(const LayerContext& context,
+                       ConstTensor of_rows,
+                       const HeadTargets& targets,
+                       Tensor of_tokens);
+  /// The weights of the tokens that go through the head.
+  [[nodiscard]] ConstTensor weights_of(const LayerContext& context,
+                                       const HeadTargets& targets) const;
+  /// Rows [begin, end), and how many ranks with slices of the vocabulary tell each other of.
+  struct Chunk {
+    std::int64_t begin = 0;
+    std::int64_t end = 0;
+    std::int64_t told = 0;
+    [[nodiscard]] std::int64_t rows() const { return end - begin; }
+  };
+  /// Calls `body(chunk)` for chunks of the rows, one after the other. Where ranks have slices of the
+  /// vocabulary, there are as many as all tokens take, of which the last may be empty, and ranks
+  /// tell each other of whole ones: what they send does not depend on which targets count.
+  template <typename Body>
+  void for_each_chunk(const LayerContext& context, std::int64_t rows, Body&& body) const;
   [[nodiscard]] bool has_values() const { return value_weights_.index >= 0; }
   /// For those of unit rows, before logits of the same weight are computed.
   void measure_rows(const LayerContext& context) const;
   /// Writes the logits of as many tokens as `hidden` holds final norms.
   void compute_logits(const LayerContext& context, ConstTensor hidden, Tensor logits) const;
-  /// Computes the losses of a chunk from this rank's logits and what the others found; fills
-  /// logsumexp_.
+  /// Computes the losses of a chunk from this rank's logits and what the others found; fills stats_
+  /// and logsumexp_.
   void combine_losses(const LayerContext& context,
+                      const Chunk& chunk,
                       ConstTensor logits,
                       ConstTensor targets,
                       Tensor losses) const;
@@ -136,9 +184,15 @@ class LossHead {
   BufferRef hit_sum_;  // scratch, one element
   BufferRef squares_;  // scratch [V]: of the rows' lengths, where they count with length one
   // Per chunk:
-  BufferRef stats_;      // scratch [ranks, chunk, 3]: maxima, sums and targets of all ranks
+  BufferRef stats_;      // scratch [ranks, rows, 3]: maxima, sums and targets of all ranks
   BufferRef logsumexp_;  // scratch [chunk]
   BufferRef gathered_;   // scratch [N, C]; sequence parallelism only
+  // Of the tokens that go through the head, where these are moved together:
+  BufferRef moved_;         // scratch [N, C]: what they read, then its gradient
+  BufferRef moved_losses_;  // scratch [N], as the next two
+  BufferRef moved_hits_;
+  BufferRef moved_weights_;  // where targets have weights
+  BufferRef told_stats_;     // scratch [ranks, chunk, 3], where ranks tell each other theirs
 };
 
 }  // namespace dstrain

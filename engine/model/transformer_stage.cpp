@@ -170,6 +170,10 @@ void TransformerStage::declare_edges(const LayerShape& shape, Blueprint& bluepri
   }
   if (extent_.is_last() && !shape.extends_cache()) {
     targets_ = blueprint.add_buffer({"targets", ids, DType::kI32, Lifetime::kSaved});
+    if (shape.skips_targets) {
+      loss_rows_ =
+          blueprint.add_buffer({"loss_rows", {3, shape.tokens()}, DType::kI32, Lifetime::kSaved});
+    }
   }
   // The chunks of a rank share the buffers for input and output: only one of each is in use at a
   // time.
@@ -253,6 +257,19 @@ Tensor TransformerStage::tokens(const LayerContext& context, int slot) const {
 
 Tensor TransformerStage::targets(const LayerContext& context, int slot) const {
   return context.buffer(targets_, slot);
+}
+
+HeadTargets TransformerStage::head_targets(const LayerContext& context,
+                                           int slot,
+                                           std::int64_t loss_rows) const {
+  const ConstTensor all = targets(context, slot);
+  const std::int64_t tokens = all.numel();
+  if (loss_rows == 0 || loss_rows == tokens) return {.targets_N = all};
+  const ConstTensor of = context.buffer(loss_rows_, slot);
+  return {.targets_N = all,
+          .rows_M = of.flat(0, loss_rows),
+          .places_N = of.flat(tokens, 2 * tokens),
+          .targets_M = of.flat(2 * tokens, 2 * tokens + loss_rows)};
 }
 
 Tensor TransformerStage::token_positions(const LayerContext& context, int slot) const {
@@ -358,7 +375,8 @@ void TransformerStage::backward(const LayerContext& context,
       GradTarget gradients = gradients_of(head_units_.own);
       GradTarget of_table = table_gradients;
       for (const MicroBatch& micro_batch : together) {
-        const ConstTensor own_targets = targets(context, micro_batch.slot);
+        const HeadTargets own_targets =
+            head_targets(context, micro_batch.slot, micro_batch.loss_rows);
         const bool weighed = micro_batch.weigher != nullptr;
         if (weighed) {
           head_.compute_losses(context, micro_batch.slot, own_targets, {});
@@ -438,10 +456,12 @@ void TransformerStage::backward(const LayerContext& context,
 void TransformerStage::evaluate(const LayerContext& context,
                                 DataParallel& data_parallel,
                                 int slot,
+                                std::int64_t loss_rows,
                                 std::int64_t counted_samples,
                                 Write loss_write) const {
   data_parallel.before_visit(losses_visit_);
-  head_.evaluate(context, slot, targets(context, slot), counted_samples, loss_write);
+  head_.evaluate(context, slot, head_targets(context, slot, loss_rows), counted_samples,
+                 loss_write);
   data_parallel.after_visit(losses_visit_);
 }
 

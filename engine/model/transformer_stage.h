@@ -45,6 +45,8 @@ struct MicroBatch {
   std::int64_t index = 0;  ///< 0, 1, … within the step
   bool last = true;        ///< its gradients complete the step's
   int slot = 0;            ///< which set of saved activations it uses
+  /// The number of tokens that go through the loss head, of which loss_rows() tells; 0: all do.
+  std::int64_t loss_rows = 0;
   /// The factor of the gradient of a target's loss: 1 / targets of the global batch, so that it is
   /// that of their mean; or, with a weigher, 1 / what the batch is the mean of.
   float gradient_scale = 1;
@@ -82,6 +84,11 @@ class TransformerStage {
   /// i32 [N]: where inputs (first stage) and targets (last stage) go before forward.
   [[nodiscard]] Tensor tokens(const LayerContext& context, int slot) const;
   [[nodiscard]] Tensor targets(const LayerContext& context, int slot) const;
+  /// i32 [3, N], of the last stage where LayerShape::skips_targets, else empty: where what LossRows
+  /// (engine/data) fills goes.
+  [[nodiscard]] Tensor loss_rows(const LayerContext& context, int slot) const {
+    return context.optional_buffer(loss_rows_, slot);
+  }
   /// LayerShape::token_positions and query_positions, likewise, which every stage has; empty where
   /// layers know them, and the latter also where they are the former.
   [[nodiscard]] Tensor token_positions(const LayerContext& context, int slot) const;
@@ -108,10 +115,12 @@ class TransformerStage {
                 DataParallel& data_parallel,
                 std::span<const MicroBatch> together) const;
   /// Called after forward, instead of backward: computes only the losses, of which those of the
-  /// first `counted_samples`, at least one, count. Only for the last stage.
+  /// first `counted_samples`, at least one, count. Only for the last stage. `loss_rows`: as in
+  /// MicroBatch.
   void evaluate(const LayerContext& context,
                 DataParallel& data_parallel,
                 int slot,
+                std::int64_t loss_rows,
                 std::int64_t counted_samples,
                 Write loss_write) const;
   /// After evaluate.
@@ -146,6 +155,9 @@ class TransformerStage {
   void declare_head(const LayerShape& shape, Blueprint& blueprint);
   void declare_edges(const LayerShape& shape, Blueprint& blueprint);
   void declare_walks(const Blueprint& blueprint);
+  [[nodiscard]] HeadTargets head_targets(const LayerContext& context,
+                                         int slot,
+                                         std::int64_t loss_rows) const;
   /// Where gradients of what is not trained go, as if a unit had nothing else.
   [[nodiscard]] GradTarget no_gradients(const LayerContext& context) const {
     return {.blueprint = &context.blueprint,
@@ -166,6 +178,7 @@ class TransformerStage {
   UnitVisit losses_visit_;  // of an evaluation, behind forward
   BufferRef tokens_;
   BufferRef targets_;
+  BufferRef loss_rows_;
   BufferRef token_positions_;
   BufferRef query_positions_;
   BufferRef first_sample_;

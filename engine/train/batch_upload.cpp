@@ -5,6 +5,7 @@
 #include <iterator>
 #include <utility>
 
+#include "engine/data/loss_rows.h"
 #include "kernels/core/check.h"
 #include "kernels/dropout.h"
 
@@ -70,7 +71,8 @@ std::int64_t BatchUpload::host_bytes(std::int64_t tokens,
   // Inputs, targets, positions, and the targets that are counted.
   const std::int64_t own = shares ? tokens / context.ranks() : 0;
   const std::int64_t attended = documents.attention ? own * context.heads : 0;
-  return (kSampleWords + whole * tokens + 4 * own + attended) * size_of(DType::kI32);
+  const std::int64_t loss_rows = documents.are_packed ? 3 * tokens / context.ranks() : 0;
+  return (kSampleWords + whole * tokens + 4 * own + attended + loss_rows) * size_of(DType::kI32);
 }
 
 BatchUpload::~BatchUpload() {
@@ -80,7 +82,9 @@ BatchUpload::~BatchUpload() {
   }
 }
 
-std::int64_t BatchUpload::upload(const LoadBatch& data, const Samples& samples, const Places& to) {
+BatchUpload::Uploaded BatchUpload::upload(const LoadBatch& data,
+                                          const Samples& samples,
+                                          const Places& to) {
   Buffer& buffer = buffers_[next_];
   next_ = (next_ + 1) % buffers_.size();
   if (buffer.copied.stream != nullptr) {
@@ -93,16 +97,16 @@ std::int64_t BatchUpload::upload(const LoadBatch& data, const Samples& samples, 
     std::copy(words.begin(), words.end(), memory);
     device_.copy_from_host(memory, to.first_sample, stream_);
   }
-  const std::int64_t counting =
-      to.want_tokens() ? upload_tokens(data, samples, memory + kSampleWords, to) : 0;
+  const Uploaded uploaded =
+      to.want_tokens() ? upload_tokens(data, samples, memory + kSampleWords, to) : Uploaded{};
   buffer.copied = stream_.record();
-  return counting;
+  return uploaded;
 }
 
-std::int64_t BatchUpload::upload_tokens(const LoadBatch& data,
-                                        const Samples& samples,
-                                        std::int32_t* memory,
-                                        const Places& to) {
+BatchUpload::Uploaded BatchUpload::upload_tokens(const LoadBatch& data,
+                                                 const Samples& samples,
+                                                 std::int32_t* memory,
+                                                 const Places& to) {
   const auto size = static_cast<std::size_t>(tokens_);
   const std::int64_t sequence = samples.sequence;
   std::span<std::int32_t> inputs(memory, size);
@@ -131,24 +135,37 @@ std::int64_t BatchUpload::upload_tokens(const LoadBatch& data,
   }
   std::int32_t* behind = positions.data() + positions.size();
   const auto copy = [&](std::span<const std::int32_t> from, Whose whose, const Tensor& place) {
-    if (place.empty()) return;
     const std::int32_t* part = from.data();
+    if (place.empty()) return part;
     if (shares) part = std::exchange(behind, copy_chunks(from, sequence, context_, whose, behind));
     device_.copy_from_host(part, place, stream_);
+    return part;
   };
   copy(positions, Whose::kOwn, to.token_positions);
   copy(positions, Whose::kAttended, to.query_positions);
   copy(inputs, Whose::kOwn, to.inputs);
-  copy(targets, Whose::kOwn, to.targets);
+  const std::int32_t* const own_targets = copy(targets, Whose::kOwn, to.targets);
+  Uploaded uploaded;
+  if (!to.loss_rows.empty()) {
+    const auto own = static_cast<std::size_t>(to.targets.numel());
+    const LossRows of{.rows_N = {behind, own},
+                      .places_N = {behind + own, own},
+                      .targets_N = {behind + 2 * own, own}};
+    uploaded.loss_rows = of.choose({own_targets, own});
+    device_.copy_from_host(behind, to.loss_rows, stream_);
+    behind += 3 * own;
+  }
   const auto counted = targets.first(static_cast<std::size_t>(samples.counted * sequence));
   if (!shares) {
-    return count_targets(counted);
+    uploaded.counted = count_targets(counted);
+    return uploaded;
   }
-  const std::int32_t* const end = copy_chunks(counted, sequence, context_, Whose::kOwn, behind);
+  std::int32_t* const end = copy_chunks(counted, sequence, context_, Whose::kOwn, behind);
   check((end - memory + kSampleWords) * size_of(DType::kI32) <=
             host_bytes(tokens_, documents_, context_),
         "a micro-batch of {} tokens takes more of the host's memory than it has", tokens_);
-  return count_targets({behind, end});
+  uploaded.counted = count_targets({behind, end});
+  return uploaded;
 }
 
 }  // namespace dstrain

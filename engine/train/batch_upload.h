@@ -49,6 +49,7 @@ class BatchUpload {
     Tensor token_positions;
     Tensor query_positions;  ///< an element a token that this rank attends for
     Tensor first_sample;     ///< as kernels/dropout.h wants it
+    Tensor loss_rows;        ///< [3, N]: what LossRows fills, of this rank's targets
 
     [[nodiscard]] bool want_tokens() const {
       return !inputs.empty() || !targets.empty() || !token_positions.empty();
@@ -61,24 +62,27 @@ class BatchUpload {
     std::int64_t sequence;
     BatchUse use;
   };
-  /// Enqueues the copies. Returns how many targets count, in the samples that count; 0 where no
-  /// tokens are wanted.
-  std::int64_t upload(const LoadBatch& data, const Samples& samples, const Places& to);
+  struct Uploaded {
+    std::int64_t counted = 0;    ///< targets that count, in the samples that count
+    std::int64_t loss_rows = 0;  ///< M of LossRows; 0 where they are not wanted
+  };
+  /// Enqueues the copies. Nothing counts where no tokens are wanted.
+  Uploaded upload(const LoadBatch& data, const Samples& samples, const Places& to);
 
  private:
   static constexpr std::int64_t kSampleWords = 2;
   struct Buffer {
     // The words of the first sample, inputs, targets, positions in documents; where ranks share
-    // sequences, behind them this rank's parts.
+    // sequences, behind them this rank's parts; and LossRows of targets that may not count.
     DeviceMemory memory;
     Event copied;
   };
 
   /// Uploads everything from inputs on: `memory` has room for it.
-  std::int64_t upload_tokens(const LoadBatch& data,
-                             const Samples& samples,
-                             std::int32_t* memory,
-                             const Places& to);
+  Uploaded upload_tokens(const LoadBatch& data,
+                         const Samples& samples,
+                         std::int32_t* memory,
+                         const Places& to);
 
   Device& device_;
   Stream& stream_;

@@ -199,31 +199,33 @@ Engine::EndsFailedCollectives::~EndsFailedCollectives() {
 }
 
 /// Ids go where they are needed, to the first and to the last stage; the bounds of documents that
-/// they imply go to all stages, as do the indices that dropout counts by. Returns how many targets
-/// count among those whose losses this rank has.
-std::int64_t Engine::load_batch(const LoadBatch& data,
-                                std::int64_t first_sample,
-                                std::int64_t counted_samples,
-                                BatchUse use,
-                                const TransformerStage& stage,
-                                int slot) {
+/// they imply go to all stages, as do the indices that dropout counts by. What counts is among the
+/// targets whose losses this rank has.
+BatchUpload::Uploaded Engine::load_batch(const LoadBatch& data,
+                                         std::int64_t first_sample,
+                                         std::int64_t counted_samples,
+                                         BatchUse use,
+                                         const TransformerStage& stage,
+                                         int slot) {
   const BatchUpload::Places places{
       .inputs = stage.extent().is_first() ? stage.tokens(context_, slot) : Tensor{},
       .targets = stage.extent().is_last() ? stage.targets(context_, slot) : Tensor{},
       .token_positions = stage.token_positions(context_, slot),
       .query_positions = stage.query_positions(context_, slot),
-      .first_sample = stage.first_sample(context_, slot)};
+      .first_sample = stage.first_sample(context_, slot),
+      .loss_rows = stage.loss_rows(context_, slot)};
   if (!places.want_tokens() && places.first_sample.empty()) {
-    return 0;
+    return {};
   }
-  const std::int64_t counted =
+  BatchUpload::Uploaded uploaded =
       upload_.upload(data,
                      {.first_sample = first_sample,
                       .counted = counted_samples,
                       .sequence = shorter_ ? shorter_->sequence : plan_.batch.sequence,
                       .use = use},
                      places);
-  return knows_losses(stage) ? counted : 0;
+  if (!knows_losses(stage)) uploaded.counted = 0;
+  return uploaded;
 }
 
 /// This rank's chunks, as both kinds of schedules see them. They share their edges.
@@ -252,7 +254,18 @@ class Engine::Chunks : public PipelineChunks {
             BatchUse use,
             const TransformerStage& stage,
             int slot) {
-    counted_ += engine_.load_batch(data_, first_sample, counted_samples, use, stage, slot);
+    const BatchUpload::Uploaded uploaded =
+        engine_.load_batch(data_, first_sample, counted_samples, use, stage, slot);
+    counted_ += uploaded.counted;
+    if (stage.extent().is_last()) {
+      const auto at = static_cast<std::size_t>(slot);
+      loss_rows_.resize(std::max(loss_rows_.size(), at + 1));
+      loss_rows_[at] = uploaded.loss_rows;
+    }
+  }
+  /// MicroBatch::loss_rows of what was loaded last.
+  [[nodiscard]] std::int64_t loss_rows(const TransformerStage& stage, int slot) const {
+    return stage.extent().is_last() ? loss_rows_.at(static_cast<std::size_t>(slot)) : 0;
   }
 
  public:
@@ -263,6 +276,7 @@ class Engine::Chunks : public PipelineChunks {
   Engine& engine_;
   const LoadBatch& data_;
   std::int64_t counted_ = 0;
+  std::vector<std::int64_t> loss_rows_;  // of the last stage, by slot
 };
 
 /// One step's micro-batches through this rank's chunks, as the schedule asks for them.
@@ -308,16 +322,19 @@ class Engine::StepChunks final : public Chunks {
     if (const int walk = chunk_plan(chunk).backward_walk; walk != ChunkPlan::kGoesOn) {
       data_parallel_.begin_walk(walk, is_last(micro_batch + together - 1));
     }
+    const TransformerStage& stage = engine().stage_of(chunk);
     together_.clear();
     for (int k = micro_batch; k < micro_batch + together; ++k) {
+      const int slot = slots_.slot_of(chunk, k);
       together_.push_back({.index = k,
                            .last = is_last(k),
-                           .slot = slots_.slot_of(chunk, k),
+                           .slot = slot,
+                           .loss_rows = loss_rows(stage, slot),
                            .gradient_scale = gradient_scale_,
                            .token_scale = token_scale_,
                            .weigher = engine().objective_->weighing() ? &weigher_ : nullptr});
     }
-    engine().stage_of(chunk).backward(engine().context_, data_parallel_, together_);
+    stage.backward(engine().context_, data_parallel_, together_);
   }
 
  private:
@@ -376,7 +393,7 @@ class Engine::EvaluationChunks final : public Chunks {
     stage.forward(engine().context_, data_parallel, std::array{kSlot});
     if (stage.extent().is_last()) {
       // Not every device can sum over nothing, so the caller leaves out that sum.
-      stage.evaluate(engine().context_, data_parallel, kSlot,
+      stage.evaluate(engine().context_, data_parallel, kSlot, loss_rows(stage, kSlot),
                      std::max<std::int64_t>(counted_samples_, 1), Write::kOverwrite);
       if (WeighingObjective* const objective = engine().objective_->weighing()) {
         objective->weigh(

@@ -226,12 +226,12 @@ class Engine {
   std::int64_t targets_of_all_ranks(std::int64_t counted_here, std::int64_t targets);
   /// WeighingObjective::take_sums, of what counts on this rank.
   ObjectiveSums take_sums();
-  std::int64_t load_batch(const LoadBatch& data,
-                          std::int64_t first_sample,
-                          std::int64_t counted_samples,
-                          BatchUse use,
-                          const TransformerStage& stage,
-                          int slot);
+  BatchUpload::Uploaded load_batch(const LoadBatch& data,
+                                   std::int64_t first_sample,
+                                   std::int64_t counted_samples,
+                                   BatchUse use,
+                                   const TransformerStage& stage,
+                                   int slot);
   std::unique_ptr<Fp8Scales> make_fp8_scales();
   void update_fp8_scales();
   void move_balancing_biases(const std::vector<LayerRouting>& routing, bool updated);

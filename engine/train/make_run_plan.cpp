@@ -376,6 +376,7 @@ RunPlan make_run_plan(const Config& config,
       .codes_in_8_bits = config.quantization.in_8_bits,
       .rates = config.rates,
       .weighs_targets = config.preferences.enabled() || config.policy.enabled(),
+      .skips_targets = batch.documents.are_packed && !config.model.scores,
       .together = goes_block_by_block(config)};
   Blueprint blueprint;
   std::vector<ChunkPlan> chunks = plan_chunks(config, shape, pipeline_rank, blueprint);

@@ -40,6 +40,7 @@ std::optional<SamplingPlan> plan_sampling(const Config& config,
   shape.fp8 = false;
   shape.documents = false;
   shape.weighs_targets = false;
+  shape.skips_targets = false;
   shape.together = false;
   Blueprint once_more = blueprint.once_more("sampling/");
   TransformerStage stage = TransformerStage::declare(
