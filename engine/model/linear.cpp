@@ -27,7 +27,7 @@ Linear Linear::declare(const LayerShape& shape,
     linear.decoded_ = blueprint.add_buffer(
         {"decoded_weight", {linear.outputs_, linear.inputs_}, shape.compute, Lifetime::kScratch});
   }
-  linear.low_rank_ = LowRank::declare(shape, names, outputs, linear.inputs_, blueprint);
+  linear.low_rank_ = LowRank::declare(shape, names, outputs, blueprint);
   if (linear.low_rank_) {
     linear.magnitudes_ = RowMagnitudes::declare(shape, names, outputs, linear.sums_, blueprint);
     linear.dropout_ =

@@ -141,9 +141,9 @@ class LossHead {
     std::int64_t told = 0;
     [[nodiscard]] std::int64_t rows() const { return end - begin; }
   };
-  /// Calls `body(chunk)` for chunks of the rows, one after the other. Where ranks have slices of the
-  /// vocabulary, there are as many as all tokens take, of which the last may be empty, and ranks
-  /// tell each other of whole ones: what they send does not depend on which targets count.
+  /// Calls `body(chunk)` for chunks of the rows, one after the other. Where ranks have slices of
+  /// the vocabulary, there are as many as all tokens take, of which the last may be empty, and
+  /// ranks tell each other of whole ones: what they send does not depend on which targets count.
   template <typename Body>
   void for_each_chunk(const LayerContext& context, std::int64_t rows, Body&& body) const;
   [[nodiscard]] bool has_values() const { return value_weights_.index >= 0; }

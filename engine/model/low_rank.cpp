@@ -4,22 +4,17 @@
 #include <utility>
 
 #include "engine/config/arch/adapters.h"
-#include "kernels/block_copy.h"
 
 namespace dstrain {
 namespace {
 
+// A is a factor [r, I] as it lies, B is one [r, O] transposed.
+constexpr bool kAsItLies = false;
+constexpr bool kTransposed = true;
+
 /// The first rows of scratch that is at least as large.
 Tensor first_rows(Tensor scratch, std::int64_t rows, std::int64_t width) {
   return scratch.flat(0, rows * width).view({rows, width});
-}
-
-/// Columns [first, first + width) of rows `stride` apart, side by side with rows of their own.
-BlockCopy columns(std::int64_t rows, std::int64_t first, std::int64_t width, std::int64_t stride) {
-  return {.counts = {1, 1, rows},
-          .run = width,
-          .from = {.first = first, .strides = {0, 0, stride}},
-          .to = {.first = 0, .strides = {0, 0, width}}};
 }
 
 }  // namespace
@@ -27,7 +22,6 @@ BlockCopy columns(std::int64_t rows, std::int64_t first, std::int64_t width, std
 std::optional<LowRank> LowRank::declare(const LayerShape& shape,
                                         const std::vector<std::string>& names,
                                         const std::vector<std::int64_t>& outputs,
-                                        std::int64_t inputs,
                                         Blueprint& blueprint) {
   LowRank layer;
   layer.rank_ = shape.adapters.rank;
@@ -47,19 +41,16 @@ std::optional<LowRank> LowRank::declare(const LayerShape& shape,
     first += outputs[i];
   }
   if (layer.parts_.empty()) return std::nullopt;
-  layer.outputs_ = first;
-  std::int64_t widest = 0;
-  for (const Part& part : layer.parts_) {
-    widest = std::max(widest, part.width);
-  }
-  const auto scratch = [&](const char* name, std::int64_t width) {
-    return BufferDecl{name, {shape.tokens(), width}, shape.compute, Lifetime::kScratch};
+  const auto scratch = [&](const char* name) {
+    return BufferDecl{name, {shape.tokens(), layer.rank_}, shape.compute, Lifetime::kScratch};
   };
-  layer.narrow_ = blueprint.add_buffer(scratch("low_rank/narrow", layer.rank_));
-  layer.wide_ = blueprint.add_buffer(scratch("low_rank/wide", widest));
-  layer.d_narrow_ = shape.add_backward_buffer(blueprint, scratch("low_rank/d_narrow", layer.rank_));
-  layer.d_input_ = shape.add_backward_buffer(blueprint, scratch("low_rank/d_input", inputs));
+  layer.narrow_ = blueprint.add_buffer(scratch("low_rank/narrow"));
+  layer.d_narrow_ = shape.add_backward_buffer(blueprint, scratch("low_rank/d_narrow"));
   if (shape.adapters.magnitudes) {
+    std::int64_t widest = 0;
+    for (const Part& part : layer.parts_) {
+      widest = std::max(widest, part.width);
+    }
     const auto of_rows = [&](const char* name) {
       return blueprint.add_buffer({name, {widest, layer.rank_}, DType::kF32, Lifetime::kScratch});
     };
@@ -73,8 +64,7 @@ std::optional<LowRank> LowRank::declare(const LayerShape& shape,
 
 Tensor LowRank::narrow(const ExecContext& context, const Part& part, ConstTensor x_NI) const {
   const Tensor h_NR = first_rows(context.buffer(narrow_), x_NI.dim(0), rank_);
-  context.ops.linear_forward(x_NI, context.param(part.a), {}, h_NR, context.compute);
-  context.ops.add_scaled(h_NR, scale_, h_NR, Write::kOverwrite, context.compute);
+  context.ops.reduce_to_rank(x_NI, context.param(part.a), kAsItLies, scale_, h_NR, context.compute);
   return h_NR;
 }
 
@@ -83,14 +73,9 @@ ConstTensor LowRank::b_of(const ExecContext& context, const Part& part) const {
 }
 
 void LowRank::forward(const ExecContext& context, ConstTensor x_NI, Tensor y_NO) const {
-  const std::int64_t tokens = x_NI.dim(0);
   for (const Part& part : parts_) {
-    const Tensor wide = first_rows(context.buffer(wide_), tokens, part.width);
-    context.ops.linear_forward(narrow(context, part, x_NI), b_of(context, part), {}, wide,
-                               context.compute);
-    BlockCopy to_columns = columns(tokens, part.first, part.width, outputs_);
-    std::swap(to_columns.from, to_columns.to);
-    context.ops.copy_blocks(to_columns, wide, y_NO, Write::kAdd, context.compute);
+    context.ops.add_from_rank(narrow(context, part, x_NI), b_of(context, part), kTransposed,
+                              Columns(y_NO, part.first, part.width), context.compute);
   }
 }
 
@@ -118,26 +103,17 @@ void LowRank::backward(const ExecContext& context,
                        ConstTensor x_NI,
                        Tensor dx_NI,
                        const GradTarget& gradients) const {
-  const std::int64_t tokens = x_NI.dim(0);
-  const Tensor d_narrow = first_rows(context.buffer(d_narrow_), tokens, rank_);
-  const Tensor d_input = first_rows(context.buffer(d_input_), tokens, x_NI.dim(1));
+  Ops& ops = context.ops;
+  const Tensor d_narrow = first_rows(context.buffer(d_narrow_), x_NI.dim(0), rank_);
   for (const Part& part : parts_) {
-    ConstTensor dy = dy_NO;
-    if (part.width < outputs_) {
-      const Tensor wide = first_rows(context.buffer(wide_), tokens, part.width);
-      context.ops.copy_blocks(columns(tokens, part.first, part.width, outputs_), dy_NO, wide,
-                              Write::kOverwrite, context.compute);
-      dy = wide;
-    }
-    context.ops.linear_backward_weight(dy, narrow(context, part, x_NI),
-                                       gradients.params(part.b, part.count, {part.width, rank_}),
-                                       gradients.write, context.compute);
-    context.ops.linear_backward_input(dy, b_of(context, part), d_narrow, context.compute);
-    context.ops.add_scaled(d_narrow, scale_, d_narrow, Write::kOverwrite, context.compute);
-    context.ops.linear_backward_weight(d_narrow, x_NI, gradients.param(part.a), gradients.write,
-                                       context.compute);
-    context.ops.linear_backward_input(d_narrow, context.param(part.a), d_input, context.compute);
-    context.ops.add(dx_NI, d_input, dx_NI, context.compute);
+    const ConstColumns dy(dy_NO, part.first, part.width);
+    ops.rank_gradient(narrow(context, part, x_NI), dy,
+                      gradients.params(part.b, part.count, {part.width, rank_}), kTransposed,
+                      gradients.write, context.compute);
+    ops.reduce_to_rank(dy, b_of(context, part), kTransposed, scale_, d_narrow, context.compute);
+    ops.rank_gradient(d_narrow, x_NI, gradients.param(part.a), kAsItLies, gradients.write,
+                      context.compute);
+    ops.add_from_rank(d_narrow, context.param(part.a), kAsItLies, dx_NI, context.compute);
   }
 }
 

@@ -27,7 +27,6 @@ class LowRank {
   static std::optional<LowRank> declare(const LayerShape& shape,
                                         const std::vector<std::string>& names,
                                         const std::vector<std::int64_t>& outputs,
-                                        std::int64_t inputs,
                                         Blueprint& blueprint);
 
   /// Adds to y_NO.
@@ -59,11 +58,8 @@ class LowRank {
   std::vector<Part> parts_;
   std::int64_t rank_ = 0;
   float scale_ = 1.0F;
-  std::int64_t outputs_ = 0;  // of all parts, adapted or not
-  BufferRef narrow_;          // scratch [N, r]
-  BufferRef wide_;            // scratch [N, the widest part]
-  BufferRef d_narrow_;        // scratch [N, r]
-  BufferRef d_input_;         // scratch [N, I]
+  BufferRef narrow_;    // scratch [N, r]
+  BufferRef d_narrow_;  // scratch [N, r]
   // With magnitudes: scratch f32 [the widest part, r] twice, and [r, r].
   BufferRef products_;
   BufferRef of_gram_;

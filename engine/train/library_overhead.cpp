@@ -120,7 +120,15 @@ std::int64_t operation_scratch_bytes(const RunPlan& plan, int threads) {
   const std::int64_t norm = kNormBlocks * 2 * model.hidden_size * size_of(DType::kF32);
   const std::int64_t bias =
       kBiasBlocks * size_of(DType::kF32) * std::max(model.intermediate_size, 3 * model.hidden_size);
-  return std::max({attention, norm, bias});
+  // low_rank.cpp: a factor in panels and a few rows, or all rows and a panel of each thread
+  constexpr std::int64_t kPanel = 64;
+  const std::int64_t widest =
+      std::max(model.intermediate_size * (model.gated_mlp ? 2 : 1),
+               (model.num_heads + 2 * model.num_key_value_heads) * model.head_dim) +
+      kPanel;
+  const std::int64_t low_rank = plan.shape.adapters.rank * size_of(DType::kF32) *
+                                (std::max(widest, plan.batch.own_tokens()) + threads * kPanel);
+  return std::max({attention, norm, bias, low_rank});
 }
 
 /// The operands of an 8-bit product, widened to bf16 (kernels/cpu/fp8.cpp): the largest first
@@ -205,7 +213,7 @@ std::vector<Overhead> cpu_library_overhead(const RunPlan& plan, int threads) {
   add("sums of matrix products in slabs", slab_sum_bytes(plan),
       "formula: kernels/cpu/matmul_blocked.cpp");
   add("scratch of other operations", operation_scratch_bytes(plan, threads),
-      "formula: the largest of attention, norm and bias (kernels/cpu)");
+      "formula: the largest of attention, norm, bias and adapters (kernels/cpu)");
   add("8-bit operands, widened", widened_f8_bytes(plan), "formula: kernels/cpu/fp8.cpp");
   add("losses and weights of targets", SequenceExchange::host_bytes(plan), kOfTargets);
   add(kRewardModel, scoring_bytes(plan), kOfScoring);

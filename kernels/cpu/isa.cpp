@@ -25,7 +25,8 @@ void fill_loops(VectorLoops* loops);
 }
 namespace dot {
 void fill_attention(VectorLoops* loops);
-}
+void fill_low_rank_in_pairs(VectorLoops* loops);
+}  // namespace dot
 
 namespace {
 
@@ -127,9 +128,11 @@ VectorLoops loops_for(CpuIsa isa) {
     case CpuIsa::kDot:
       avx512::fill_loops(&loops);
       dot::fill_attention(&loops);
+      dot::fill_low_rank_in_pairs(&loops);
       break;
     case CpuIsa::kAmx:
       amx::fill_loops(&loops);
+      dot::fill_low_rank_in_pairs(&loops);
       break;
   }
   return loops;

@@ -14,8 +14,8 @@ enum class ProductActivation : std::uint8_t {
   kGeluBackward  ///< C = the product · gelu'(aux)
 };
 
-/// C[m][n] = or += op(A) · op(B) (+ bias[n]), everything dense and row-major: A is [m][k], or
-/// [k][m] where a_transposed; B is [k][n], or [n][k] where b_transposed.
+/// C[m][n] = or += op(A) · op(B) (+ bias[n]), everything row-major, and dense where no stride says
+/// else: A is [m][k], or [k][m] where a_transposed; B is [k][n], or [n][k] where b_transposed.
 struct CudaProduct {
   std::int64_t m, n, k;
   bool a_transposed;
@@ -38,6 +38,10 @@ struct CudaProduct {
   /// The rows are those of an expert, of which there are others in every step: its algorithm is the
   /// first proposal, as there would always be new shapes to time.
   bool is_routed = false;
+  /// Elements from one row to the next, as it is stored; 0: dense.
+  std::int64_t a_stride = 0;
+  std::int64_t b_stride = 0;
+  std::int64_t c_stride = 0;
 };
 
 }  // namespace dstrain

@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -88,7 +89,10 @@ ProductKey key_of(const CudaProduct& p) {
           .b_alignment = alignment_of(p.b),
           .c_alignment = alignment_of(p.c),
           .bias_alignment = alignment_of(p.bias),
-          .aux_alignment = alignment_of(p.aux)};
+          .aux_alignment = alignment_of(p.aux),
+          .a_stride = p.a_stride,
+          .b_stride = p.b_stride,
+          .c_stride = p.c_stride};
 }
 
 std::string name_of(const ProductKey& key) {
@@ -98,10 +102,16 @@ std::string name_of(const ProductKey& key) {
   const std::string in = key.in == key.b_in
                              ? std::string(name_of(key.in))
                              : fmt::format("{}·{}", name_of(key.in), name_of(key.b_in));
-  return fmt::format("{} × {} × {} {}{} {} → {}{}{}, aligned to {} {} {} {} {}", key.m, key.n,
+  std::string strides;  // of dense operands there is no word
+  for (const auto& [operand, stride] :
+       {std::pair{'a', key.a_stride}, {'b', key.b_stride}, {'c', key.c_stride}}) {
+    if (stride > 0) strides += fmt::format(" {}/{}", operand, stride);
+  }
+  return fmt::format("{} × {} × {} {}{} {} → {}{}{}{}, aligned to {} {} {} {} {}", key.m, key.n,
                      key.k, key.a_transposed ? 't' : 'n', key.b_transposed ? 't' : 'n', in,
-                     name_of(key.out), key.bias ? " bias" : "", activation, key.a_alignment,
-                     key.b_alignment, key.c_alignment, key.bias_alignment, key.aux_alignment);
+                     name_of(key.out), key.bias ? " bias" : "", activation, strides,
+                     key.a_alignment, key.b_alignment, key.c_alignment, key.bias_alignment,
+                     key.aux_alignment);
 }
 
 std::string to_text(const cublasLtMatmulAlgo_t& algorithm) {
@@ -133,9 +143,11 @@ LtProduct::LtProduct(const CublasLt& lt, cublasLtHandle_t handle, const CudaProd
       handle_(handle),
       key_(key_of(p)),
       description_(describe(p, tf32)),
-      first_(p.b_transposed ? layout(key_.b_in, p.k, p.n) : layout(key_.b_in, p.n, p.k)),
-      second_(p.a_transposed ? layout(p.in, p.m, p.k) : layout(p.in, p.k, p.m)),
-      result_(layout(p.out, p.n, p.m)) {}
+      first_(p.b_transposed ? layout(key_.b_in, p.k, p.n, p.b_stride)
+                            : layout(key_.b_in, p.n, p.k, p.b_stride)),
+      second_(p.a_transposed ? layout(p.in, p.m, p.k, p.a_stride)
+                             : layout(p.in, p.k, p.m, p.a_stride)),
+      result_(layout(p.out, p.n, p.m, p.c_stride)) {}
 
 Owned<cublasLtMatmulDesc_t> LtProduct::describe(const CudaProduct& p, bool tf32) const {
   const bool short_operands = tf32 && p.in == DType::kF32;
@@ -181,13 +193,14 @@ void LtProduct::set_scales(cublasLtMatmulDesc_t description, const CudaProduct& 
   }
 }
 
-/// A layout that is column-major, without gaps.
+/// A layout that is column-major, without gaps where `stride` is 0.
 Owned<cublasLtMatrixLayout_t> LtProduct::layout(DType dtype,
                                                 std::int64_t rows,
-                                                std::int64_t columns) const {
+                                                std::int64_t columns,
+                                                std::int64_t stride) const {
   cublasLtMatrixLayout_t raw = nullptr;
   lt_.check(lt_.layout_create(&raw, data_type(dtype), static_cast<std::uint64_t>(rows),
-                              static_cast<std::uint64_t>(columns), rows),
+                              static_cast<std::uint64_t>(columns), stride == 0 ? rows : stride),
             "cublasLtMatrixLayoutCreate");
   return {raw, lt_.layout_destroy};
 }

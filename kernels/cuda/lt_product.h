@@ -22,6 +22,7 @@ struct ProductKey {
   ProductActivation activation;
   DType in, b_in, out;
   std::uint32_t a_alignment, b_alignment, c_alignment, bias_alignment, aux_alignment;
+  std::int64_t a_stride, b_stride, c_stride;
   friend auto operator<=>(const ProductKey&, const ProductKey&) = default;
 };
 ProductKey key_of(const CudaProduct& product);
@@ -80,7 +81,8 @@ class LtProduct {
   void set_scales(cublasLtMatmulDesc_t description, const CudaProduct& product) const;
   [[nodiscard]] Owned<cublasLtMatrixLayout_t> layout(DType dtype,
                                                      std::int64_t rows,
-                                                     std::int64_t columns) const;
+                                                     std::int64_t columns,
+                                                     std::int64_t stride) const;
   [[nodiscard]] Owned<cublasLtMatmulPreference_t> preference() const;
   template <typename Value>
   void set(cublasLtMatmulDesc_t description,

@@ -188,7 +188,8 @@ ChosenAlgorithm CudaMatmul::Impl::fastest(const CudaProduct& product,
   std::vector<std::string> names;
   std::vector<std::function<void()>> ways;
   CudaProduct timed = product;
-  const Loan result(product.adds ? product.m * product.n * size_of(product.out) : 0);
+  const std::int64_t row = product.c_stride == 0 ? product.n : product.c_stride;
+  const Loan result(product.adds ? product.m * row * size_of(product.out) : 0);
   timed.c = product.adds ? result.get() : product.c;
   if (separately) {
     names.emplace_back(kSeparately);

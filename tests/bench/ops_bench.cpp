@@ -41,6 +41,8 @@ class Bench {
   void run(const Model& model);
   /// Beside one product of as many operations, of rows that all have the same matrix.
   void run_experts();
+  /// Beside the product that computes as much from dense operands.
+  void run_adapters();
 
  private:
   Tensor tensor(DType dtype, Shape shape, float scale = 1.0F) {
@@ -346,6 +348,43 @@ void Bench::run_experts() {
   memory_.clear();
 }
 
+void Bench::run_adapters() {
+  constexpr std::int64_t kTokens = 512, kInputs = 1024, kOutputs = 2048, kStride = 4096;
+  constexpr std::int64_t kRanks = 16;  // of adapters of the queries of Qwen3-0.6B
+  fmt::print("\nadapters: {} tokens, {} inputs, {} of {} outputs, {} ranks\n", kTokens, kInputs,
+             kOutputs, kStride, kRanks);
+  Ops& ops = *backend_.ops;
+  Stream& stream = backend_.device->compute_stream();
+  const Tensor x = tensor(dtype_, {kTokens, kInputs});
+  const Tensor wide = tensor(dtype_, {kTokens, kStride});
+  const Columns y(wide, 0, kOutputs);
+  const Tensor dense = tensor(dtype_, {kTokens, kOutputs});
+  const Tensor h = tensor(dtype_, {kTokens, kRanks}, 0.01F);
+  const Tensor a = tensor(dtype_, {kRanks, kInputs});
+  const Tensor b = tensor(dtype_, {kOutputs, kRanks}, 0.01F);
+  const Tensor da = tensor(DType::kF32, {kRanks, kInputs});
+  const Tensor db = tensor(DType::kF32, {kOutputs, kRanks});
+  const double of_inputs = 2.0 * kTokens * kInputs * kRanks;
+  const double of_outputs = 2.0 * kTokens * kOutputs * kRanks;
+  const auto flops = [&](const char* name, double operations, const std::function<void()>& work) {
+    time(name, operations, "GFLOP/s", work);
+  };
+  flops("x · Aᵀ", of_inputs, [&] { ops.reduce_to_rank(x, a, false, 1.0F, h, stream); });
+  flops("  as a product", of_inputs, [&] { ops.linear_forward(x, a, {}, h, stream); });
+  flops("dy · B", of_outputs, [&] { ops.reduce_to_rank(y, b, true, 1.0F, h, stream); });
+  flops("  as a product", of_outputs, [&] { ops.linear_backward_input(dense, b, h, stream); });
+  flops("y += h · Bᵀ", of_outputs, [&] { ops.add_from_rank(h, b, true, y, stream); });
+  flops("  as a product", of_outputs, [&] { ops.linear_forward(h, b, {}, dense, stream); });
+  flops("dx += dh · A", of_inputs, [&] { ops.add_from_rank(h, a, false, x, stream); });
+  flops("dB = dyᵀ · h", of_outputs,
+        [&] { ops.rank_gradient(h, y, db, true, Write::kOverwrite, stream); });
+  flops("  as a product", of_outputs,
+        [&] { ops.linear_backward_weight(dense, h, db, Write::kOverwrite, stream); });
+  flops("dA = dhᵀ · x", of_inputs,
+        [&] { ops.rank_gradient(h, x, da, false, Write::kOverwrite, stream); });
+  memory_.clear();
+}
+
 }  // namespace
 }  // namespace dstrain
 
@@ -360,4 +399,5 @@ int main(int argc, char** argv) {
     bench.run(model);
   }
   bench.run_experts();
+  bench.run_adapters();
 }

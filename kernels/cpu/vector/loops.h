@@ -79,6 +79,39 @@ struct DropoutBlock {
   T* y;        ///< may be x
 };
 
+/// The columns of T that lie together in a panel: R · kRankPanel floats' worth, in the way that an
+/// instruction set multiplies fastest (low_rank.cpp, low_rank_dot.cpp).
+inline constexpr std::int64_t kRankPanel = 64;
+
+/// What a panel, or the numbers of ranks, are packed for.
+enum class LowRankUse : std::uint8_t { kReduce, kAdd, kGradient };
+
+/// `columns` columns of T [R, …], whose rows are `stride` apart, or of Tᵀ, whose rows are R apart.
+template <typename T>
+struct RankPanel {
+  LowRankUse use;  ///< kReduce or kAdd
+  bool transposed;
+  std::int64_t ranks;
+  std::int64_t columns;
+  std::int64_t stride;
+  const T* t;
+};
+
+/// N rows of C columns, whose rows are `stride` elements apart, and of R ranks.
+template <typename T>
+struct LowRankRows {
+  std::int64_t rows;
+  std::int64_t columns;
+  std::int64_t ranks;
+  std::int64_t stride;
+  float scale;
+  const float* panels;
+  const float* numbers;  ///< [N, R], packed
+  T* numbers_written;    ///< [N][R]
+  const T* wide;
+  T* wide_written;
+};
+
 /// One sequence and one key/value head with the query heads that read it.
 template <typename T>
 struct AttentionTask {
@@ -246,6 +279,18 @@ struct TypedLoops {
                        std::int64_t inputs,
                        std::int64_t outputs,
                        float* y);
+  /// With zeros behind its columns.
+  void (*pack_rank_panel)(const RankPanel<T>& of, float* panel);
+  /// h [rows][ranks], for kAdd or kGradient, in as many floats, and as many as ranks where there is
+  /// an odd number of either.
+  void (*pack_rank_numbers)(
+      LowRankUse use, const T* h, std::int64_t rows, std::int64_t ranks, float* numbers);
+  /// numbers_written = scale · wide · Tᵀ.
+  void (*reduce_to_rank)(const LowRankRows<T>& rows);
+  /// wide_written += numbers · T.
+  void (*add_from_rank)(const LowRankRows<T>& rows);
+  /// panel [R][kRankPanel] = numbersᵀ · wide, for at most kRankPanel columns.
+  void (*rank_gradient)(const LowRankRows<T>& rows, float* panel);
 };
 
 /// The signs of n neighbours in several messages, and what they sum up to (sign_code.h).

@@ -14,6 +14,7 @@ void fill_loops(VectorLoops* loops) {
   fill_fp8(loops);
   fill_dropout(loops);
   fill_unit_rows(loops);
+  fill_low_rank(loops);
   fill_block_code(loops);
   fill_sign_code(loops);
   fill_top_code(loops);
