@@ -24,6 +24,8 @@ struct AdapterConfig {
   std::vector<std::string> modules_to_save{};
 
   [[nodiscard]] bool enabled() const { return !target_modules.empty(); }
+  /// Whether feed-forwards that have them may go in tiles over tokens.
+  [[nodiscard]] bool go_in_tiles() const { return !magnitudes && dropout == 0.0; }
   /// s
   [[nodiscard]] double scale() const {
     const auto r = static_cast<double>(rank);

@@ -171,10 +171,11 @@ void resolve_adapters(LoadedConfig& loaded, Origins& origins) {
         "with adapters everything else is frozen but peft.modules_to_save: leave training.freeze "
         "out");
   }
-  if (config.training.mlp_tile_tokens) {
-    refuse(
+  if (config.training.mlp_tile_tokens && !config.adapters.go_in_tiles()) {
+    refuse(fmt::format(
         "with training.mlp_tile_tokens, feed-forwards go through their matrices tile by tile, "
-        "which adapters do not: leave it out");
+        "which adapters with {} do not: leave either out",
+        config.adapters.magnitudes ? "magnitudes" : "dropout"));
   }
   if (config.adapters.magnitudes && config.initial_weights.empty()) {
     throw_config_error(origins[kMagnitudes], kMagnitudes,

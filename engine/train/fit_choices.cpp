@@ -17,7 +17,8 @@ constexpr std::int64_t kTileTokens = 1024;  // whose products are about as fast 
 bool can_tile(const Config& config) {
   const std::int64_t tokens = config.data.sequence_length / config.context_parallel.size;
   return !config.training.mlp_tile_tokens && tokens >= 2 * kTileTokens && !config.fp8.enabled &&
-         !config.training.expert_capacity_factor;
+         !config.training.expert_capacity_factor &&
+         (!config.adapters.enabled() || config.adapters.go_in_tiles());
 }
 
 Choice recompute_choice(const Config& config) {

@@ -7,8 +7,11 @@
 #include <utility>
 #include <vector>
 
+#include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
+#include "engine/base/amount_text.h"
+#include "engine/checkpoint/checkpoint_error.h"
 #include "engine/checkpoint/checkpoint_store.h"
 #include "engine/checkpoint/placed_tensor.h"
 #include "engine/train/training_state.h"
@@ -121,6 +124,7 @@ class Loader {
  public:
   Loader(const Engine& engine, const fs::path& checkpoint, const TrainingState& training)
       : plan_(engine.plan()),
+        checkpoint_(checkpoint),
         contents_(contents_of(checkpoint)),
         has_base_(training.base.has_value()),
         ranks_(plan_.mesh.degree(kGradientAxes)),
@@ -157,7 +161,21 @@ class Loader {
     } else if (part.region == RegionKind::kThirdMoment && !is_shared) {
       tensor.state = plan_.moments.second_name;  // which it begins as
     }
+    if (part.state != kParameterState && stored.states == std::set{std::string(kParameterState)}) {
+      untrained_.insert(part.piece.tensor);
+    }
     as_saved_.push_back(std::move(tensor));
+  }
+
+  /// Throws CheckpointError where this run trains what the one that wrote the checkpoint did not.
+  void check_that_all_was_trained() const {
+    if (untrained_.empty()) return;
+    throw CheckpointError(fmt::format(
+        "{} was written by a run that did not train {} (\"{}\"{}), of which it has no state of the "
+        "optimizer: name them in training.freeze, or begin anew from its parameters with "
+        "model.initial_weights",
+        checkpoint_.string(), counted(std::ssize(untrained_), "tensor"), *untrained_.begin(),
+        untrained_.size() > 1 ? " is the first" : ""));
   }
 
   [[nodiscard]] const std::vector<CheckpointTensor>& as_saved() const { return as_saved_; }
@@ -169,6 +187,7 @@ class Loader {
   }
 
   const RunPlan& plan_;
+  const fs::path checkpoint_;
   const Contents contents_;
   const bool has_base_;
   const int ranks_;
@@ -176,6 +195,7 @@ class Loader {
   const bool are_alone_;  // ranks have taken updates of their own, by this run's config
   std::vector<CheckpointTensor> as_saved_;
   std::map<Terms, std::vector<CheckpointTensor>> sums_;
+  std::set<std::string> untrained_;
 };
 
 }  // namespace
@@ -199,6 +219,7 @@ TrainingState load_states(Engine& engine, const fs::path& checkpoint) {
                    if (starts_afresh && part.state != kParameterState) return;
                    loader.add(part, std::move(tensor));
                  });
+  loader.check_that_all_was_trained();
   TrainingState state = CheckpointStore::load(checkpoint, loader.as_saved());
   if (!loader.sums().empty() && engine.world().rank() == 0) {
     spdlog::info(

@@ -8,6 +8,7 @@
 
 #include <catch2/catch.hpp>
 
+#include "engine/checkpoint/checkpoint_error.h"
 #include "tests/harness/resumable_run.h"
 #include "tests/harness/tiny_model.h"
 #include "tests/parity/partly_trained.h"
@@ -211,6 +212,21 @@ TEST_CASE("a run with frozen tensors goes on as if it had not stopped", "[parity
   const std::vector<json> straight = train("straight", 8);
   train("stopped", 4);
   CHECK(train("stopped", 8) == straight);
+}
+
+TEST_CASE("a run that trains what its checkpoint did not is told so", "[parity]") {
+  const RunFolder folder;
+  const auto train = [&](int steps, const json& frozen) {
+    run(config_of(folder, "run", steps, 1, {{"training", {{"freeze", frozen}}}}), 1);
+  };
+  train(2, {"embedding.*", "*.attention.*"});
+  try {
+    train(4, {"*.attention.*"});
+    FAIL("it has no moments of the embedding");
+  } catch (const CheckpointError& error) {
+    CHECK_THAT(error.what(), Catch::Contains("did not train") && Catch::Contains("\"embedding.") &&
+                                 Catch::Contains("training.freeze"));
+  }
 }
 
 }  // namespace

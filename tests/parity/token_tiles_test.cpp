@@ -6,6 +6,7 @@
 
 #include <catch2/catch.hpp>
 
+#include "engine/config/arch/adapters.h"
 #include "tests/harness/sweep.h"
 #include "tests/harness/thread_world.h"
 #include "tests/harness/tiny_model.h"
@@ -61,6 +62,25 @@ TEST_CASE("tiles of tokens train to the losses of all tokens at a time", "[parit
       const TinyRun one_tile = train_tiny(again);
       CHECK(one_tile.losses == reference.losses);
       CHECK(bytes_of(one_tile, RegionKind::kSaved) == kept);
+    }
+  }
+}
+
+TEST_CASE("tiles of tokens train adapters to the losses of all tokens at a time",
+          "[parity][tiles][adapters]") {
+  for (const std::string family : {"gpt2", "llama"}) {
+    TinyOptions whole = tiny_family(family);
+    whole.adapters = {.rank = 3, .alpha = 6.0, .target_modules = {kAllLinear}};
+    whole.micro_batch = 4;
+    whole.sequence = 16;
+    whole.steps = 10;
+    const TinyRun reference = train_tiny(whole);
+    CHECK(reference.losses.back() < reference.losses.front());
+    for (const std::int64_t tile : {7, 32}) {
+      CAPTURE(family, tile);
+      TinyOptions tiles = whole;
+      tiles.mlp_tile_tokens = tiles.loss_tile_tokens = tile;
+      check_follows({train_tiny(tiles)}, reference);
     }
   }
 }

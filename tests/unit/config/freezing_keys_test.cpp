@@ -112,7 +112,8 @@ TEST_CASE("adapters that cannot be had are refused", "[config]") {
              Contains("adapters alone are trained"));
   CHECK_THAT(error_of(1, {all, R"(training.freeze=["embedding.*"])"}),
              Contains("with adapters everything else is frozen"));
-  CHECK_THAT(error_of(1, {all, "training.mlp_tile_tokens=8"}), Contains("tile by tile"));
+  CHECK_THAT(error_of(1, {all, "training.mlp_tile_tokens=8", "peft.lora_dropout=0.1"}),
+             Contains("which adapters with dropout do not"));
   CHECK_THAT(error_of(1, {all, "optimizer.type=Muon"}), Contains("goes through all of a model"));
 }
 
