@@ -13,6 +13,7 @@
 #include "engine/config/config_error.h"
 #include "engine/config/config_json.h"
 #include "engine/train/trace/trace_file.h"
+#include "engine/train/trained_part.h"
 
 namespace dstrain {
 namespace {
@@ -124,7 +125,8 @@ void add_flops(const RunOverview& run, TraceTables& tables) {
   } catch (const ConfigError&) {
     return;  // of another version, or gone
   }
-  const Architecture architecture(config.model);
+  const LayerShape shape = trained_part_of(config);
+  const Architecture& architecture = shape.model;
   const std::int64_t sequence = config.data.sequence_length;
   if (run.starts.empty() || sequence <= 0) return;
   const auto degree = [&](const char* axis) {
@@ -137,11 +139,12 @@ void add_flops(const RunOverview& run, TraceTables& tables) {
   for (UnitRow& unit : tables.units) {
     const int block = block_of(unit.name);
     if (block >= 0 && block < static_cast<int>(architecture.layers.size())) {
-      unit.flops = tokens * block_flops_per_token(
-                                architecture, architecture.layers[static_cast<std::size_t>(block)],
-                                sequence);
+      const auto at = static_cast<std::size_t>(block);
+      unit.flops =
+          tokens * (block_flops_per_token(architecture, architecture.layers[at], sequence) -
+                    left_out_flops_of_block(shape, at));
     } else if (unit.name == "head") {
-      unit.flops = tokens * head_flops_per_token(architecture);
+      unit.flops = tokens * (head_flops_per_token(architecture) - left_out_flops_of_head(shape));
     }
   }
 }

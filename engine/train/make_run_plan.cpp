@@ -10,6 +10,7 @@
 #include "engine/train/objective/sequence_exchange.h"
 #include "engine/train/plan_sampling.h"
 #include "engine/train/plan_traffic.h"
+#include "engine/train/trained_part.h"
 #include "engine/train/wire_security.h"
 
 namespace dstrain {
@@ -60,17 +61,6 @@ bool leaves_out_frozen(const Config& config) {
   const std::string& weights = config.initial_weights;
   return config.quantization.enabled() ||
          (config.adapters.enabled() && !weights.empty() && stay_in_place(weights));
-}
-
-AdapterShape adapters_of(const Config& config) {
-  const AdapterConfig& adapters = config.adapters;
-  AdapterShape shape{.rank = adapters.rank, .scale = static_cast<float>(adapters.scale())};
-  if (!adapters.enabled()) return shape;
-  shape.magnitudes = adapters.magnitudes;
-  shape.dropout = static_cast<float>(adapters.dropout);
-  shape.modules = modules_named(linear_modules(config.model), adapters.target_modules);
-  shape.whole.patterns = tensors_of_modules(config.model, adapters.modules_to_save);
-  return shape;
 }
 
 /// Units that stay whole where parameters are cut: the smallest first, each below the one limit,

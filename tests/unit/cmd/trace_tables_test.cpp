@@ -1,6 +1,7 @@
 // What `dstrain trace --tables` sums up of a rank's trace.
 #include "cmd/trace/trace_tables.h"
 
+#include <algorithm>
 #include <fstream>
 #include <numeric>
 #include <string>
@@ -104,6 +105,20 @@ TEST_CASE("units' FLOPs are those of the model, shared out over the ranks", "[tr
   const auto json = nlohmann::json::parse(to_json_text(tables));
   CHECK(json["units"][0]["flops"].is_null());
   CHECK(json["units"][1]["flops"].get<double>() == tables.units[1].flops);
+
+  // A matrix that is not trained has no gradient of its own, a third of its work.
+  auto frozen = nlohmann::json::parse(kConfig);
+  frozen["training"]["freeze"] = {"head.*"};
+  std::ofstream(folder.path() / "config.resolved.json") << frozen;
+  TraceTables part = tables_of(folder.path(), 0);
+  add_flops(overview_of(folder.path(), std::chrono::milliseconds(0)), part);
+  const auto head_of = [](const TraceTables& of) {
+    return std::find_if(of.units.begin(), of.units.end(),
+                        [](const UnitRow& unit) { return unit.name == "head"; })
+        ->flops;
+  };
+  CHECK(head_of(part) == Approx(head_of(tables) * 2.0 / 3.0));
+  CHECK(part.units[1].flops == tables.units[1].flops);
 
   std::ofstream(folder.path() / "config.resolved.json") << "{";
   TraceTables without = tables_of(folder.path(), 0);
