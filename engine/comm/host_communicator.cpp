@@ -185,13 +185,19 @@ class HostCommunicator final : public Communicator {
     mesh_->finish_heads();
   }
 
+  // A part that goes to a peer of this host comes back in the same segment, reduced. Others send
+  // what they have reduced to where it belongs.
   void reduce_in_slices(const Call& call, Tensor inout) {
     const Slices slices(inout.numel(), inout.dtype(), (inout.numel() + size() - 1) / size(),
                         mesh_->segment_bytes());
-    PeerMesh::Outgoing parts(*mesh_, inout.data(), PeerMesh::Channel::kWindow);
-    PeerMesh::Outgoing finished(*mesh_, inout.data(), PeerMesh::Channel::kDirect);
-    PeerMesh::Incoming others(*mesh_, inout.data(), inout.bytes(), PeerMesh::Channel::kDirect);
-    open_slices(others, slices);
+    auto parts = PeerMesh::Outgoing::for_return(*mesh_, inout.data());
+    PeerMesh::Outgoing finished(*mesh_, inout.data(), Channel::kDirect);
+    PeerMesh::Incoming others(*mesh_, inout.data(), inout.bytes(), Channel::kDirect);
+    for (const int peer : mesh_->peers()) {
+      if (!mesh_->returns_segments(peer)) {
+        others.open(peer, slices.steps(peer));
+      }
+    }
     mesh_->stage(call);
     mesh_->send_head_to_all();
     send_first_parts(parts, slices);
@@ -199,8 +205,13 @@ class HostCommunicator final : public Communicator {
     for (std::int64_t step = 0; step < slices.steps(rank()); ++step) {
       send_parts(parts, slices, step + PeerMesh::kLookAhead);
       const Range mine = slices.piece(rank(), step);
-      receive_parts(call, at(inout, mine.begin), at(inout, mine.begin), mine.bytes());
-      send_slice(finished, mine);
+      receive_parts(call, at(inout, mine.begin), at(inout, mine.begin), mine.bytes(),
+                    Answer::kResult);
+      for (const int peer : mesh_->peers()) {
+        if (!mesh_->returns_segments(peer)) {
+          finished.send(peer, mine.begin, mine.bytes());
+        }
+      }
     }
     send_last_parts(parts, slices);
     others.finish();
@@ -211,7 +222,7 @@ class HostCommunicator final : public Communicator {
 
   void scatter_reduced(const Call& call, ConstTensor in, Tensor result) {
     const Slices slices(in.numel(), in.dtype(), result.numel(), mesh_->segment_bytes());
-    PeerMesh::Outgoing parts(*mesh_, in.data(), PeerMesh::Channel::kWindow);
+    PeerMesh::Outgoing parts(*mesh_, in.data(), Channel::kWindow);
     mesh_->stage(call);
     mesh_->send_head_to_all();
     send_first_parts(parts, slices);
@@ -221,7 +232,7 @@ class HostCommunicator final : public Communicator {
       send_parts(parts, slices, step + PeerMesh::kLookAhead);
       const Range mine = slices.piece(rank(), step);
       receive_parts(call, static_cast<const std::byte*>(in.data()) + mine.begin,
-                    at(result, mine.begin - first), mine.bytes());
+                    at(result, mine.begin - first), mine.bytes(), Answer::kNothing);
     }
     parts.finish();
     mesh_->finish_heads();
@@ -240,8 +251,8 @@ class HostCommunicator final : public Communicator {
       return;
     }
     const Slices slices(result.numel(), result.dtype(), in.numel(), mesh_->segment_bytes());
-    PeerMesh::Outgoing mine(*mesh_, result.data(), PeerMesh::Channel::kDirect);
-    PeerMesh::Incoming others(*mesh_, result.data(), result.bytes(), PeerMesh::Channel::kDirect);
+    PeerMesh::Outgoing mine(*mesh_, result.data(), Channel::kDirect);
+    PeerMesh::Incoming others(*mesh_, result.data(), result.bytes(), Channel::kDirect);
     open_slices(others, slices);
     mesh_->stage(call);
     mesh_->send_head_to_all();
@@ -274,8 +285,8 @@ class HostCommunicator final : public Communicator {
     const bool is_first = rank() == call.root;
     const bool is_last = next == call.root;
     const Slices slices(inout.numel(), inout.dtype(), inout.numel(), mesh_->segment_bytes());
-    PeerMesh::Outgoing out(*mesh_, inout.data(), PeerMesh::Channel::kDirect);
-    PeerMesh::Incoming in(*mesh_, inout.data(), inout.bytes(), PeerMesh::Channel::kDirect);
+    PeerMesh::Outgoing out(*mesh_, inout.data(), Channel::kDirect);
+    PeerMesh::Incoming in(*mesh_, inout.data(), inout.bytes(), Channel::kDirect);
     if (!is_first) {
       in.open(previous, slices.steps(0));
       mesh_->stage(call);
@@ -326,19 +337,28 @@ class HostCommunicator final : public Communicator {
     }
   }
 
-  /// result = own part and those of all others, in rank order. `result` may be `own`.
+  enum class Answer : std::uint8_t { kNothing, kResult };
+  /// result = own part and those of all others, in rank order. `result` may be `own`. As an answer
+  /// it also goes back to the peers that get their segments back.
   void receive_parts(const Call& call,
                      const std::byte* own,
                      std::byte* result,
-                     std::int64_t bytes) {
+                     std::int64_t bytes,
+                     Answer answer) {
     if (bytes == 0) {
       return;
     }
     inputs_.assign(static_cast<std::size_t>(size()), own);
+    answers_.clear();
     for (const int peer : mesh_->peers()) {
-      inputs_[static_cast<std::size_t>(peer)] = mesh_->receive(peer);
+      std::byte* const segment = mesh_->receive(peer);
+      inputs_[static_cast<std::size_t>(peer)] = segment;
+      if (answer == Answer::kResult && mesh_->returns_segments(peer)) {
+        answers_.push_back(segment);
+      }
     }
-    reduce_in_rank_order(inputs_, result, call.dtype, call.reduce, bytes / size_of(call.dtype));
+    reduce_in_rank_order(inputs_, result, call.dtype, call.reduce, bytes / size_of(call.dtype),
+                         answers_);
     for (const int peer : mesh_->peers()) {
       mesh_->release(peer);
     }
@@ -359,14 +379,14 @@ class HostCommunicator final : public Communicator {
     Call whole{.op = what.op, .purpose = what.purpose, .root = 0};  // root counts the messages
     std::vector<Call> sends(static_cast<std::size_t>(size()), whole);
     std::vector<Call> receives = sends;
-    std::vector<PeerMesh::Channel> channels;
+    std::vector<Channel> channels;
     for (const P2p& message : messages) {
       check(message.peer >= 0 && message.peer < size() && message.peer != rank(),
             "exchange with rank {} in group \"{}\", on rank {} of {}", message.peer, name(), rank(),
             size());
       auto& calls = message.kind == P2p::Kind::kSend ? sends : receives;
       Call& call = calls[static_cast<std::size_t>(message.peer)];
-      channels.push_back(PeerMesh::direct(call.root++));
+      channels.push_back(direct_channel(call.root++));
       call.elements += message.tensor.bytes();
       whole.elements += message.tensor.bytes();
     }
@@ -506,6 +526,7 @@ class HostCommunicator final : public Communicator {
   std::mutex mutex_;
   std::atomic<bool> aborted_{false};
   std::vector<const void*> inputs_;
+  std::vector<void*> answers_;
 };
 
 }  // namespace

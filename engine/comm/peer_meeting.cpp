@@ -94,7 +94,7 @@ class Meeting {
 
  private:
   void listen() {
-    mine_.host = options_.always_tcp ? HostIdentity{} : host_identity();
+    mine_.host = options_.on_one_host == HostPath::kTcp ? HostIdentity{} : host_identity();
     const std::string name = make_nonce(kNameBytes);
     std::copy(name.begin(), name.end(), mine_.unix_name.begin());
     if (mine_.host.shares_with(mine_.host)) {
@@ -378,6 +378,7 @@ class Meeting {
     MetPeer& met = met_[static_cast<std::size_t>(peer)];
     missing_ -= met.socket ? 0 : 1;  // or it has come again, having lost the first answer
     met.socket = std::move(socket);
+    met.on_this_host = path == Path::kUnix;
     const Sealing sealing = sealing_of(path);
     met.seals = FrameSeal(sealing, send_key, FrameSeal::End::kSeals);
     met.opens = FrameSeal(sealing, receive_key, FrameSeal::End::kOpens);

@@ -4,6 +4,7 @@
 //   one host (host_identity.h)  a Unix socket under an abstract name of 128 random bits. The kernel
 //                               says whose process is at the other end, which must be this user's,
 //                               and nobody but root can get between; so its frames need no seal.
+//                               What is large goes through shared memory (shared_memory.h).
 //   otherwise                   TCP, and every frame sealed as network.security says.
 //
 // Both ends prove on every connection that they know the job's secret (handshake.h). The listeners
@@ -35,6 +36,7 @@ struct MetPeer {
   FileDescriptor socket;
   FrameSeal seals;  ///< of what goes out
   FrameSeal opens;  ///< of what comes in
+  bool on_this_host = false;
 };
 
 /// Returns the peers by rank within the group, none for this one. Throws Timeout, naming who did

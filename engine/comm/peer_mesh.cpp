@@ -13,28 +13,27 @@
 #include <unistd.h>
 
 #include "engine/comm/communicator.h"
-#include "engine/comm/peer_link.h"
 
 namespace dstrain {
 namespace {
 
-constexpr std::int64_t kWindow = 8;  // segments in flight to one peer
-constexpr std::int64_t kReleasesPerCredit = kWindow / 2;
 constexpr std::int64_t kMemory = 16 << 20;  // of windows, for a whole group if possible
 constexpr std::int64_t kLargestSegment = 256 << 10;
 constexpr std::int64_t kSmallestSegment = 32 << 10;
 static_assert(PeerMesh::kHeaderBytes + PeerMesh::kPayloadBytes <= kSmallestSegment);
 
-// The channel number of credits, beside those of Channel.
-constexpr std::uint32_t kCredit = 0xffff'ffff;
-constexpr std::uint32_t kGoodbye = 0xffff'fffe;
-
 /// How often a wait polls before it sleeps.
 constexpr int kLooks = 40;
 
 std::int64_t segment_bytes_of(int members) {
-  return std::clamp(kMemory / kWindow / (members - 1) / 4096 * 4096, kSmallestSegment,
-                    kLargestSegment);
+  return std::clamp(kMemory / PeerChannels::kSegments / (members - 1) / 4096 * 4096,
+                    kSmallestSegment, kLargestSegment);
+}
+
+void pause_processor() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#endif
 }
 
 struct Head {
@@ -44,87 +43,6 @@ struct Head {
 static_assert(sizeof(Head) <= PeerMesh::kHeaderBytes && std::is_trivially_copyable_v<Head>);
 
 }  // namespace
-
-/// One peer: its window here, the memory that is open to it, and counts of what went each way.
-class PeerMesh::Link final : public FrameSink {
- public:
-  Link(MetPeer met, std::int64_t segment_bytes)
-      : segment_bytes_(segment_bytes),
-        window_(static_cast<std::size_t>(kWindow * segment_bytes)),
-        wire(std::move(met.socket),
-             FrameReader(*this, std::move(met.opens)),
-             FrameWriter(std::move(met.seals), segment_bytes)) {}
-
-  std::byte* place_for(const FrameHeader& header) override {
-    if (header.channel == kCredit || header.channel == kGoodbye) {
-      return header.bytes == 0 ? window_.data() : refuse(header);
-    }
-    if (header.channel == static_cast<std::uint32_t>(Channel::kWindow)) {
-      const bool fits = header.bytes <= segment_bytes_ && arrived_ - released < kWindow &&
-                        header.offset == arrived_ % kWindow * segment_bytes_;
-      return fits ? window_.data() + header.offset : refuse(header);
-    }
-    const std::size_t index = header.channel - static_cast<std::uint32_t>(Channel::kDirect);
-    if (index >= open_.size() || open_[index].missing == 0 || header.offset < 0 ||
-        header.offset > open_[index].bytes - std::int64_t{header.bytes}) {
-      return refuse(header);
-    }
-    return open_[index].data + header.offset;
-  }
-
-  void arrived(const FrameHeader& header) override {
-    if (header.channel == kCredit) {
-      may_send += kReleasesPerCredit;
-    } else if (header.channel == kGoodbye) {
-      has_left = true;
-    } else if (header.channel == static_cast<std::uint32_t>(Channel::kWindow)) {
-      ++arrived_;
-    } else {
-      --open_[header.channel - static_cast<std::uint32_t>(Channel::kDirect)].missing;
-    }
-  }
-
-  void open(Channel channel, std::byte* data, std::int64_t bytes, std::int64_t pieces) {
-    const std::size_t index =
-        static_cast<std::uint32_t>(channel) - static_cast<std::uint32_t>(Channel::kDirect);
-    open_.resize(std::max(open_.size(), index + 1));
-    open_[index] = {.data = data, .bytes = bytes, .missing = pieces};
-  }
-  /// Pieces that a direct channel still waits for.
-  [[nodiscard]] std::int64_t missing(Channel channel) const {
-    return open_[static_cast<std::uint32_t>(channel) - static_cast<std::uint32_t>(Channel::kDirect)]
-        .missing;
-  }
-  [[nodiscard]] std::int64_t in_window() const { return arrived_ - taken; }
-  const std::byte* take() { return window_.data() + taken++ % kWindow * segment_bytes_; }
-
- private:
-  struct Opened {
-    std::byte* data = nullptr;
-    std::int64_t bytes = 0;
-    std::int64_t missing = 0;
-  };
-
-  [[noreturn]] static std::byte* refuse(const FrameHeader& header) {
-    throw FrameRefused(fmt::format(
-        "{} bytes arrived for offset {} of channel {}, where nothing expects them: they "
-        "were changed on the way, or it runs another build of dstrain",
-        header.bytes, header.offset, header.channel));
-  }
-
-  const std::int64_t segment_bytes_;
-  std::vector<std::byte> window_;
-  std::vector<Opened> open_;  ///< by direct channel
-  std::int64_t arrived_ = 0;
-
- public:
-  PeerLink wire;  // last: it reads into the others
-  std::int64_t sent = 0;
-  std::int64_t may_send = kWindow;
-  std::int64_t taken = 0;
-  std::int64_t released = 0;
-  bool has_left = false;
-};
 
 PeerMesh::PeerMesh(PeerGroup group, std::chrono::milliseconds timeout)
     : group_(std::move(group)),
@@ -143,7 +61,8 @@ PeerMesh::PeerMesh(PeerGroup group, std::chrono::milliseconds timeout)
 PeerMesh::~PeerMesh() = default;
 
 std::int64_t PeerMesh::buffer_bytes(int members, WireSecurity security) {
-  const std::int64_t segments = kWindow + (security == WireSecurity::kEncrypted ? 1 : 0);
+  const std::int64_t segments =
+      PeerChannels::kSegments + (security == WireSecurity::kEncrypted ? 1 : 0);
   return (members - 1) * (segments * segment_bytes_of(members) +
                           static_cast<std::int64_t>(FrameReader::kBufferBytes)) +
          kHeaderBytes + kPayloadBytes;
@@ -152,7 +71,9 @@ std::int64_t PeerMesh::buffer_bytes(int members, WireSecurity security) {
 void PeerMesh::connect(const WireOptions& options,
                        Store& store,
                        std::chrono::milliseconds timeout) {
+  const Clock::time_point deadline = Clock::now() + timeout;
   std::vector<MetPeer> met = meet_peers(group_, options, store, timeout);
+  auto shared = share_memory(met, options, deadline);
   links_.resize(met.size());
   const auto watch = [this](const FileDescriptor& socket, std::uint32_t events, Link* source) {
     epoll_event event{.events = events, .data = {.ptr = source}};
@@ -162,10 +83,63 @@ void PeerMesh::connect(const WireOptions& options,
   watch(abort_, EPOLLIN, nullptr);
   for (const int peer : peers_) {
     const auto place = static_cast<std::size_t>(peer);
-    links_[place] = std::make_unique<Link>(std::move(met[place]), segment_bytes_);
-    watch(link(peer).wire.socket(), EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, &link(peer));
+    links_[place] =
+        std::make_unique<Link>(std::move(met[place]), std::move(shared[place]), segment_bytes_);
+    watch(link(peer).socket(), EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, &link(peer));
   }
   staged_ = std::make_unique<Outgoing>(*this, staging_.data(), Channel::kWindow);
+}
+
+// Each gives to those of higher rank before it waits for anybody, so no two wait for each other.
+std::vector<std::unique_ptr<SharedLink>> PeerMesh::share_memory(const std::vector<MetPeer>& met,
+                                                                const WireOptions& options,
+                                                                Clock::time_point deadline) {
+  std::vector<SharedMemoryOrReason> made(met.size());
+  std::vector<std::unique_ptr<SharedLink>> links(met.size());
+  const std::int64_t bytes = SharedLink::bytes(segment_bytes_);
+  const auto with_those = [&](bool of_higher_rank, const auto& visit) {
+    for (std::size_t peer = 0; peer < met.size(); ++peer) {
+      const bool is_higher = static_cast<int>(peer) > rank();
+      if (!met[peer].on_this_host || is_higher != of_higher_rank ||
+          static_cast<int>(peer) == rank()) {
+        continue;
+      }
+      try {
+        visit(made[peer], met[peer].socket);
+      } catch (const std::runtime_error& failure) {
+        const std::string what = fmt::format(
+            "forming group \"{}\": sharing memory with rank {} (rank {} of the job): {}",
+            group_.name, peer, group_.members[peer], failure.what());
+        if (Clock::now() >= deadline) throw Timeout(what);
+        throw PeerLost(what);
+      }
+    }
+  };
+  if (options.on_one_host != HostPath::kSharedMemory) {
+    return links;
+  }
+  with_those(true, [&](SharedMemoryOrReason& here, const FileDescriptor& socket) {
+    here = give_memory(socket, bytes);
+  });
+  with_those(false, [&](SharedMemoryOrReason& here, const FileDescriptor& socket) {
+    here = take_memory(socket, bytes, deadline);
+  });
+  with_those(true, [&](SharedMemoryOrReason& here, const FileDescriptor& socket) {
+    if (here.memory && !has_mapped(socket, deadline)) {
+      here = {.memory = {}, .reason = "the other rank cannot map it"};
+    }
+  });
+  for (std::size_t peer = 0; peer < met.size(); ++peer) {
+    if (made[peer].memory) {
+      const auto end =
+          static_cast<int>(peer) > rank() ? SharedLink::End::kGiver : SharedLink::End::kTaker;
+      links[peer] = std::make_unique<SharedLink>(std::move(made[peer].memory), end, segment_bytes_);
+      shares_memory_ = true;
+    } else if (met[peer].on_this_host) {
+      no_shared_memory_ = made[peer].reason;
+    }
+  }
+  return links;
 }
 
 // No wait is for a member that has left. A member whose connection fails ends every wait, whichever
@@ -176,7 +150,7 @@ void PeerMesh::wait_for(int peer, Wait what, const Done& done) {
   last_peer_ = peer;
   check_not_aborted();
   for (const int other : peers_) {
-    link(other).wire.push();
+    link(other).push();
   }
   if (done()) return;
   const Clock::time_point begin = what == Wait::kBytes ? Clock::now() : Clock::time_point{};
@@ -188,11 +162,11 @@ void PeerMesh::wait_for(int peer, Wait what, const Done& done) {
       continue;
     }
     last_peer_ = peer;
-    if (link(peer).has_left) {
+    if (link(peer).has_left()) {
       throw PeerLost("it has left the group");
     }
     if (looks++ < kLooks) {
-      take_events(0);
+      look_again(done);
       continue;
     }
     const auto now = Clock::now();
@@ -202,14 +176,43 @@ void PeerMesh::wait_for(int peer, Wait what, const Done& done) {
     if (now >= deadline) {
       throw Timeout("nothing arrived in time");
     }
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - now).count();
-    take_events(static_cast<int>(std::min<std::int64_t>(left, 60'000)));
+    sleep_until(deadline, done);
   }
   last_peer_ = peer;
   if (what == Wait::kBytes) {
     waited_for_bytes_[static_cast<std::size_t>(peer)] +=
         std::chrono::duration<double>(Clock::now() - begin).count();
   }
+}
+
+// A peer on this host that has a core answers within microseconds. One that has none gets this
+// one's when this one sleeps, which it does soon. To yield the core instead is worse by far where
+// others compute on it: who yields goes to the end of the queue, who is woken to its front.
+template <typename Done>
+void PeerMesh::look_again(const Done& done) {
+  if (shares_memory_) {
+    constexpr int kPauses = 16;
+    for (int i = 0; i < kPauses; ++i) {
+      if (done()) return;
+      pause_processor();
+    }
+  }
+  take_events(0);
+}
+
+template <typename Done>
+void PeerMesh::sleep_until(Clock::time_point deadline, const Done& done) {
+  const auto say = [this](bool asleep) {
+    for (const int peer : peers_) {
+      link(peer).set_asleep(asleep);
+    }
+  };
+  say(true);
+  if (!done() && !move_bytes()) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
+    take_events(static_cast<int>(std::clamp<std::int64_t>(left, 0, 60'000)));
+  }
+  say(false);
 }
 
 double PeerMesh::take_transfer_wait(int peer) {
@@ -219,20 +222,11 @@ double PeerMesh::take_transfer_wait(int peer) {
 bool PeerMesh::move_bytes() {
   bool moved = false;
   for (const int peer : peers_) {
-    Link& other = link(peer);
-    if (other.wire.closed()) {
-      continue;
-    }
     try {
-      moved = other.wire.move() || moved;
-      if (other.wire.closed() && !other.has_left) {
-        throw PeerLost("it closed the connection");
-      }
+      moved = link(peer).move() || moved;
     } catch (const std::exception&) {
       last_peer_ = peer;
-      if (!other.has_left) {
-        throw;
-      }
+      throw;
     }
   }
   return moved;
@@ -246,7 +240,7 @@ void PeerMesh::take_events(int milliseconds) {
   for (int i = 0; i < count; ++i) {
     const epoll_event& event = events[static_cast<std::size_t>(i)];
     if (event.data.ptr != nullptr) {
-      static_cast<Link*>(event.data.ptr)->wire.note(event.events);
+      static_cast<Link*>(event.data.ptr)->note(event.events);
     }
   }
 }
@@ -269,15 +263,21 @@ PeerMesh::Outgoing::~Outgoing() {
   }
 }
 
+PeerMesh::Outgoing PeerMesh::Outgoing::for_return(PeerMesh& mesh, void* data) {
+  Outgoing outgoing(mesh, data, Channel::kWindow);
+  outgoing.back_ = static_cast<std::byte*>(data);
+  return outgoing;
+}
+
 void PeerMesh::Outgoing::send(int peer, std::int64_t offset, std::int64_t bytes) {
-  mesh_.last_peer_ = peer;
-  const std::int64_t place = channel_ == Channel::kWindow ? mesh_.next_place(peer) : offset;
+  Link& to = mesh_.link_with_room(peer, channel_);
   std::int64_t& left = unfinished_[static_cast<std::size_t>(peer)];
   ++left;
-  mesh_.link(peer).wire.send({.channel = static_cast<std::uint32_t>(channel_),
-                              .bytes = static_cast<std::uint32_t>(bytes),
-                              .offset = place},
-                             data_ + offset, &left);
+  if (back_ != nullptr && to.returns_segments()) {
+    to.send_for_return(back_ + offset, bytes, &left);
+  } else {
+    to.send(channel_, data_ + offset, bytes, offset, &left);
+  }
 }
 
 void PeerMesh::Outgoing::finish() {
@@ -324,12 +324,13 @@ void PeerMesh::Incoming::finish() {
   }
 }
 
-std::int64_t PeerMesh::next_place(int peer) {
+PeerMesh::Link& PeerMesh::link_with_room(int peer, Channel channel) {
   Link& to = link(peer);
-  if (to.sent >= to.may_send) {
-    wait_for(peer, Wait::kBytes, [&] { return to.sent < to.may_send; });
+  last_peer_ = peer;
+  if (!to.has_room(channel)) {
+    wait_for(peer, Wait::kBytes, [&] { return to.has_room(channel); });
   }
-  return to.sent++ % kWindow * segment_bytes_;
+  return to;
 }
 
 void PeerMesh::stage(const Call& call, std::span<const std::byte> payload) {
@@ -376,40 +377,37 @@ void PeerMesh::receive_head_from_all(const Call& expected) {
 void PeerMesh::finish_heads() {
   for (const int peer : peers_) {
     const Link& to = link(peer);
-    if (to.wire.has_pending() && !to.has_left) {
-      wait_for(peer, Wait::kBytes, [&] { return !to.wire.has_pending(); });
+    if (to.has_pending() && !to.has_left()) {
+      wait_for(peer, Wait::kBytes, [&] { return !to.has_pending(); });
     }
   }
 }
 
-const std::byte* PeerMesh::receive(int peer) {
+std::byte* PeerMesh::receive(int peer) {
   return receive(peer, Wait::kBytes);
 }
 
-const std::byte* PeerMesh::receive(int peer, Wait what) {
+std::byte* PeerMesh::receive(int peer, Wait what) {
   Link& from = link(peer);
   wait_for(peer, what, [&] { return from.in_window() > 0; });
   return from.take();
 }
 
 void PeerMesh::release(int peer) {
-  Link& from = link(peer);
-  if (++from.released % kReleasesPerCredit == 0) {
-    from.wire.send({.channel = kCredit}, nullptr, nullptr);
-  }
+  link(peer).release();
 }
 
 void PeerMesh::send_goodbye() {
   check_not_aborted();  // what it left unsent may be gone
   for (const int peer : peers_) {
-    link(peer).wire.send({.channel = kGoodbye}, nullptr, nullptr);
+    link(peer).send_goodbye();
   }
 }
 
 void PeerMesh::await_goodbyes() {
   for (const int peer : peers_) {
     const Link& other = link(peer);
-    wait_for(peer, Wait::kArrival, [&] { return other.has_left; });
+    wait_for(peer, Wait::kArrival, [&] { return other.has_left(); });
   }
   finish_heads();
 }
@@ -420,7 +418,7 @@ void PeerMesh::abort() noexcept {
   [[maybe_unused]] const ssize_t written = write(abort_.get(), &one, sizeof one);
   for (const auto& other : links_) {
     if (other != nullptr) {
-      other->wire.shut_down();
+      other->shut_down();
     }
   }
 }

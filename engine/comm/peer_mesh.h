@@ -1,15 +1,12 @@
 // PeerMesh: carries what the members of one group send each other, over a connected socket for each
-// pair.
-//
-// Two channels lead from each member to each other one:
-//   window  a ring of segments at the receiver, who uses them in place and gives credit back as it
-//           releases them: for heads of operations and for parts of a reduction.
-//   direct  straight into the receiver's tensor, which it has opened before it sent its head.
+// pair, and where both are on one host through memory that they share (peer_channels.h).
 //
 // No thread is dedicated to moving bytes: a caller that waits for one peer moves what there is to
 // move on every link of the group, both ways, so that no two members ever wait for each other's
-// reading. Must not be used by several threads at once, except for abort(). Waits throw PeerLost or
-// Timeout.
+// reading. A wait looks for some microseconds and then sleeps until a socket brings something,
+// which is also how the end of a peer is noticed; who puts something into shared memory rings for
+// those that sleep. Must not be used by several threads at once, except for abort(). Waits throw
+// PeerLost or Timeout.
 #pragma once
 
 #include <atomic>
@@ -18,9 +15,11 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "engine/comm/call.h"
+#include "engine/comm/peer_channels.h"
 #include "engine/comm/peer_meeting.h"
 #include "engine/comm/socket.h"
 #include "engine/comm/store.h"
@@ -55,29 +54,34 @@ class PeerMesh {
   /// The others, beginning with the next one: so that not everybody sends to rank 0 first.
   [[nodiscard]] const std::vector<int>& peers() const { return peers_; }
 
-  /// The channel that a tensor is sent through: kWindow, or the n-th direct channel.
-  enum class Channel : std::uint32_t { kWindow = 0, kDirect = 1 };
-  static Channel direct(int index) {
-    return Channel{static_cast<std::uint32_t>(Channel::kDirect) +
-                   static_cast<std::uint32_t>(index)};
+  /// Whether a window segment from `peer` goes back to it when released, with what has been written
+  /// into it. It does where the two share memory.
+  [[nodiscard]] bool returns_segments(int peer) const {
+    return links_[static_cast<std::size_t>(peer)]->returns_segments();
   }
+  /// Why members of this host do not share memory, which they should; "" if all do.
+  [[nodiscard]] const std::string& no_shared_memory() const { return no_shared_memory_; }
 
   /// Memory that is being sent from. If it goes unfinished, in an exception, it aborts the mesh.
   class Outgoing {
    public:
     Outgoing(PeerMesh& mesh, const void* data, Channel channel);
+    /// Memory that goes through the window and is overwritten with what comes back from peers that
+    /// return segments.
+    static Outgoing for_return(PeerMesh& mesh, void* data);
     Outgoing(Outgoing&&) = default;
     ~Outgoing();
-    /// Sends bytes [offset, offset + bytes), at most segment_bytes(), to `peer`. Waits for credit
+    /// Sends bytes [offset, offset + bytes), at most segment_bytes(), to `peer`. Waits for room
     /// where the channel needs it, not for delivery. On a direct channel they land at `offset`
     /// there too.
     void send(int peer, std::int64_t offset, std::int64_t bytes);
-    /// Waits until all of it has left.
+    /// Waits until all of it has left, and come back where it does.
     void finish();
 
    private:
     PeerMesh& mesh_;
     const std::byte* data_;
+    std::byte* back_ = nullptr;  ///< data_, if it may be overwritten
     Channel channel_;
     std::vector<std::int64_t> unfinished_;  ///< pieces, by peer
   };
@@ -113,9 +117,9 @@ class PeerMesh {
   /// Waits until the staged head may be overwritten, and nothing else is left to send.
   void finish_heads();
 
-  /// Waits for the next window segment from `peer`, which is valid until release(). Segments are
-  /// released in order.
-  const std::byte* receive(int peer);
+  /// Waits for the next window segment from `peer`, which is valid until release(), and may be
+  /// written to. Segments are released in order.
+  std::byte* receive(int peer);
   void release(int peer);
 
   /// Tells the others that this member leaves; returns once they leave too or something failed.
@@ -132,14 +136,23 @@ class PeerMesh {
   [[nodiscard]] int last_peer() const { return last_peer_; }
 
  private:
-  class Link;
+  using Link = PeerChannels;
+  std::vector<std::unique_ptr<SharedLink>> share_memory(
+      const std::vector<MetPeer>& met,
+      const WireOptions& options,
+      std::chrono::steady_clock::time_point deadline);
   Link& link(int peer) { return *links_[static_cast<std::size_t>(peer)]; }
-  std::int64_t next_place(int peer);
+  /// Waits until something may be sent.
+  Link& link_with_room(int peer, Channel channel);
   /// Says whether a wait is for the peer to take part, or for bytes to move.
   enum class Wait : std::uint8_t { kArrival, kBytes };
   template <typename Done>
   void wait_for(int peer, Wait what, const Done& done);
-  const std::byte* receive(int peer, Wait what);
+  template <typename Done>
+  void look_again(const Done& done);
+  template <typename Done>
+  void sleep_until(std::chrono::steady_clock::time_point deadline, const Done& done);
+  std::byte* receive(int peer, Wait what);
   bool move_bytes();
   void take_events(int milliseconds);
   void check_not_aborted() const;
@@ -154,6 +167,8 @@ class PeerMesh {
   std::vector<std::byte> staging_;
   std::int64_t staged_bytes_ = 0;
   std::vector<std::unique_ptr<Link>> links_;  ///< by peer; none for this rank
+  bool shares_memory_ = false;                ///< with anyone
+  std::string no_shared_memory_;
   std::unique_ptr<Outgoing> staged_;
   int last_peer_ = 0;
   std::vector<double> waited_for_bytes_;  ///< seconds, by peer

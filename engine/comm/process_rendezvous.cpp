@@ -59,6 +59,13 @@ class ProcessRendezvous final : public Rendezvous {
     PeerGroup group{.name = name, .members = {members.begin(), members.end()}, .rank = rank};
     auto mesh = std::make_shared<PeerMesh>(std::move(group), options_.timeout);
     mesh->connect(options_.wire, store_, options_.connect_timeout);
+    if (!mesh->no_shared_memory().empty() && !told_) {
+      told_ = true;
+      spdlog::warn(
+          "ranks of this host talk through sockets, several times slower: no shared memory "
+          "group=\"{}\" reason=\"{}\"",
+          name, mesh->no_shared_memory());
+    }
     meshes_.push_back(mesh);
     return make_host_communicator(std::move(mesh), options_.timeout, options_.activity);
   }
@@ -69,6 +76,7 @@ class ProcessRendezvous final : public Rendezvous {
   Store& store_;
   const ProcessOptions options_;
   std::vector<std::shared_ptr<PeerMesh>> meshes_;
+  bool told_ = false;  ///< that there is no shared memory
 };
 
 }  // namespace

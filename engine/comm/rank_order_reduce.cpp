@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
+#include <vector>
 
 namespace dstrain {
 namespace {
@@ -75,12 +77,36 @@ void reduce_many(std::span<const void* const> inputs, T* out, std::int64_t eleme
 }
 
 template <typename T, typename Combine>
-void reduce_as(std::span<const void* const> inputs, void* out, std::int64_t elements) {
+void reduce_block(std::span<const void* const> inputs, T* out, std::int64_t elements) {
   if (inputs.size() == 2) {
-    reduce_two<T, Combine>(static_cast<const T*>(inputs[0]), static_cast<const T*>(inputs[1]),
-                           static_cast<T*>(out), elements);
+    reduce_two<T, Combine>(static_cast<const T*>(inputs[0]), static_cast<const T*>(inputs[1]), out,
+                           elements);
   } else {
-    reduce_many<T, Combine>(inputs, static_cast<T*>(out), elements);
+    reduce_many<T, Combine>(inputs, out, elements);
+  }
+}
+
+// Copies are made of blocks that are still in the first-level cache.
+template <typename T, typename Combine>
+void reduce_as(std::span<const void* const> inputs,
+               T* out,
+               std::int64_t elements,
+               std::span<void* const> copies) {
+  if (copies.empty()) {
+    return reduce_block<T, Combine>(inputs, out, elements);
+  }
+  constexpr std::int64_t kBlock = (8 << 10) / static_cast<std::int64_t>(sizeof(T));
+  std::vector<const void*> rest(inputs.begin(), inputs.end());
+  for (std::int64_t begin = 0; begin < elements; begin += kBlock) {
+    const std::int64_t count = std::min(kBlock, elements - begin);
+    for (std::size_t i = 0; i < rest.size(); ++i) {
+      rest[i] = static_cast<const T*>(inputs[i]) + begin;
+    }
+    reduce_block<T, Combine>(rest, out + begin, count);
+    for (void* const copy : copies) {
+      std::memcpy(static_cast<T*>(copy) + begin, out + begin,
+                  static_cast<std::size_t>(count) * sizeof(T));
+    }
   }
 }
 
@@ -88,11 +114,12 @@ template <typename T>
 void reduce_type(std::span<const void* const> inputs,
                  void* out,
                  ReduceOp op,
-                 std::int64_t elements) {
+                 std::int64_t elements,
+                 std::span<void* const> copies) {
   if (op == ReduceOp::kSum) {
-    reduce_as<T, Sum>(inputs, out, elements);
+    reduce_as<T, Sum>(inputs, static_cast<T*>(out), elements, copies);
   } else {
-    reduce_as<T, Max>(inputs, out, elements);
+    reduce_as<T, Max>(inputs, static_cast<T*>(out), elements, copies);
   }
 }
 
@@ -102,19 +129,20 @@ void reduce_in_rank_order(std::span<const void* const> inputs,
                           void* out,
                           DType dtype,
                           ReduceOp op,
-                          std::int64_t elements) {
+                          std::int64_t elements,
+                          std::span<void* const> copies) {
   check(!inputs.empty(), "a reduction of no inputs");
   switch (dtype) {
     case DType::kF32:
-      return reduce_type<float>(inputs, out, op, elements);
+      return reduce_type<float>(inputs, out, op, elements, copies);
     case DType::kBF16:
-      return reduce_type<BF16>(inputs, out, op, elements);
+      return reduce_type<BF16>(inputs, out, op, elements, copies);
     case DType::kF16:
-      return reduce_type<F16>(inputs, out, op, elements);
+      return reduce_type<F16>(inputs, out, op, elements, copies);
     case DType::kF64:
-      return reduce_type<double>(inputs, out, op, elements);
+      return reduce_type<double>(inputs, out, op, elements, copies);
     case DType::kI32:
-      return reduce_type<std::int32_t>(inputs, out, op, elements);
+      return reduce_type<std::int32_t>(inputs, out, op, elements, copies);
     case DType::kU8:
     case DType::kF8E4M3:
     case DType::kF8E5M2:

@@ -45,8 +45,8 @@ struct ProcessOptions {
   ActivityRecorder* activity = nullptr;               ///< notified of every collective; may be null
 };
 
-/// Makes the rendezvous of ranks that are processes, over sockets (peer_meeting.h). `store` must
-/// outlive it.
+/// Makes the rendezvous of ranks that are processes, over sockets (peer_meeting.h) and within a
+/// host through shared memory (peer_mesh.h). `store` must outlive it.
 std::unique_ptr<Rendezvous> make_process_rendezvous(int world_rank,
                                                     int world_size,
                                                     Store& store,

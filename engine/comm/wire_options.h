@@ -15,11 +15,18 @@ enum class WireSecurity : std::uint8_t {
 };
 std::string_view name_of(WireSecurity security);
 
+/// How processes of one host reach each other. All but the first is for tests and measurements.
+enum class HostPath : std::uint8_t {
+  kSharedMemory,  ///< or, where there is none, as kUnixSocket
+  kUnixSocket,
+  kTcp,  ///< as if they were on different hosts
+};
+
 struct WireOptions {
   std::string interface_address;  ///< by which peers of other hosts reach this rank
   std::string secret;             ///< of the job; not empty
   WireSecurity security = WireSecurity::kAuthenticated;
-  bool always_tcp = false;  ///< between processes of one host too: for tests and measurements
+  HostPath on_one_host = HostPath::kSharedMemory;
 };
 
 }  // namespace dstrain

@@ -5,13 +5,13 @@
 
 namespace dstrain {
 
-/// Uses Unix sockets, as the ranks of a host do; or TCP, as ranks of different hosts.
-inline WireOptions wire_here(bool always_tcp = false,
+/// Through shared memory, as the ranks of a host do; or through a socket.
+inline WireOptions wire_here(HostPath on_one_host = HostPath::kSharedMemory,
                              WireSecurity security = WireSecurity::kAuthenticated) {
   return {.interface_address = "127.0.0.1",
           .secret = "the secret of a job that is a test",
           .security = security,
-          .always_tcp = always_tcp};
+          .on_one_host = on_one_host};
 }
 
 }  // namespace dstrain

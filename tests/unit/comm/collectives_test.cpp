@@ -79,8 +79,8 @@ std::int64_t mismatches(const std::vector<T>& got, const std::vector<T>& want) {
   return count;
 }
 
-const Carrier kCarriers[] = {Carrier::kLocal, Carrier::kUnix, Carrier::kTcp, Carrier::kEncryptedTcp,
-                             Carrier::kStaged};
+const Carrier kCarriers[] = {Carrier::kLocal, Carrier::kShared,       Carrier::kUnix,
+                             Carrier::kTcp,   Carrier::kEncryptedTcp, Carrier::kStaged};
 
 template <typename T>
 void check_reductions(Communicator& group, std::int64_t elements, ReduceOp op) {
@@ -361,9 +361,9 @@ TEST_CASE("a group of one touches nothing and needs nobody", "[comm]") {
 TEST_CASE("groups of some members work side by side with the world", "[comm]") {
   const auto store = make_memory_store();
   const auto local = make_local_rendezvous(4);
-  for (const Carrier carrier : {Carrier::kLocal, Carrier::kUnix}) {
+  for (const Carrier carrier : {Carrier::kLocal, Carrier::kShared}) {
     run_threads(4, [&](int rank) {
-      const auto sockets = carrier == Carrier::kUnix
+      const auto sockets = carrier == Carrier::kShared
                                ? make_process_rendezvous(rank, 4, *store, {.wire = wire_here()})
                                : nullptr;
       Rendezvous& rendezvous = sockets ? *sockets : *local[static_cast<std::size_t>(rank)];

@@ -20,12 +20,14 @@ namespace dstrain {
 
 /// kStaged: over the local one, on a device whose memory is the host's, in chunks of a few
 /// elements.
-enum class Carrier { kLocal, kUnix, kTcp, kEncryptedTcp, kStaged };
+enum class Carrier { kLocal, kShared, kUnix, kTcp, kEncryptedTcp, kStaged };
 
 inline const char* name_of(Carrier carrier) {
   switch (carrier) {
     case Carrier::kLocal:
       return "local";
+    case Carrier::kShared:
+      return "shared memory";
     case Carrier::kUnix:
       return "unix";
     case Carrier::kTcp:
@@ -38,11 +40,13 @@ inline const char* name_of(Carrier carrier) {
   return "?";
 }
 
-/// The options of the carriers that are sockets.
+/// The options of the carriers between processes.
 inline WireOptions wire_of(Carrier carrier) {
-  return wire_here(carrier != Carrier::kUnix, carrier == Carrier::kEncryptedTcp
-                                                  ? WireSecurity::kEncrypted
-                                                  : WireSecurity::kAuthenticated);
+  const HostPath path = carrier == Carrier::kShared ? HostPath::kSharedMemory
+                        : carrier == Carrier::kUnix ? HostPath::kUnixSocket
+                                                    : HostPath::kTcp;
+  return wire_here(path, carrier == Carrier::kEncryptedTcp ? WireSecurity::kEncrypted
+                                                           : WireSecurity::kAuthenticated);
 }
 
 inline std::vector<int> everyone(int size) {

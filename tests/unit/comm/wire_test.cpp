@@ -304,7 +304,7 @@ Outcome sum_between_two(Store& plain, Store& misleading, WireSecurity security) 
     outcome.failures[place] = thrown<std::exception>([&] {
       const auto rendezvous = make_process_rendezvous(
           rank, 2, rank == 1 ? misleading : plain,
-          {.wire = wire_here(true, security), .timeout = 100ms, .connect_timeout = 2s});
+          {.wire = wire_here(HostPath::kTcp, security), .timeout = 100ms, .connect_timeout = 2s});
       const auto group = rendezvous->make_group("world", everyone(2));
       InlineStream stream;
       std::vector<float> values{1.0f + static_cast<float>(rank), -5.0f, 0.25f};
@@ -388,7 +388,7 @@ TEST_CASE("a rank with another secret, or other security, does not join", "[comm
   const auto memory = make_memory_store();
   std::array<std::string, 2> failures;
   run_threads(2, [&](int rank) {
-    WireOptions wire = wire_here(true);
+    WireOptions wire = wire_here(HostPath::kTcp);
     if (rank == 1) {
       wire.secret += differs_in_secret ? "?" : "";
       wire.security = differs_in_secret ? wire.security : WireSecurity::kTrusted;
