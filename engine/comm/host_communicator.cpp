@@ -360,7 +360,11 @@ class HostCommunicator final : public Communicator {
     reduce_in_rank_order(inputs_, result, call.dtype, call.reduce, bytes / size_of(call.dtype),
                          answers_);
     for (const int peer : mesh_->peers()) {
-      mesh_->release(peer);
+      if (answer == Answer::kResult && mesh_->returns_segments(peer)) {
+        mesh_->give_back(peer);
+      } else {
+        mesh_->release(peer);
+      }
     }
   }
 

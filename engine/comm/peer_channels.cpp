@@ -112,6 +112,11 @@ void PeerChannels::release() {
   }
 }
 
+void PeerChannels::give_back() {
+  shared_->give_back();
+  ring_if_asleep();
+}
+
 void PeerChannels::push() {
   if (shared_ != nullptr) {
     shared_->take_back();

@@ -60,6 +60,8 @@ class PeerChannels final : public FrameSink {
   /// The next segment of the window; it is valid, and may be written to, until it is released.
   std::byte* take();
   void release();
+  /// The same for a segment that has been overwritten, which its sender gets back.
+  void give_back();
   [[nodiscard]] bool has_left() const { return has_left_; }
 
   /// Moves what can be moved: outwards, and both ways. False if there was nothing. Throws PeerLost

@@ -397,6 +397,10 @@ void PeerMesh::release(int peer) {
   link(peer).release();
 }
 
+void PeerMesh::give_back(int peer) {
+  link(peer).give_back();
+}
+
 void PeerMesh::send_goodbye() {
   check_not_aborted();  // what it left unsent may be gone
   for (const int peer : peers_) {

@@ -121,6 +121,8 @@ class PeerMesh {
   /// written to. Segments are released in order.
   std::byte* receive(int peer);
   void release(int peer);
+  /// The same for a segment that has been overwritten, from a peer to which it goes back.
+  void give_back(int peer);
 
   /// Tells the others that this member leaves; returns once they leave too or something failed.
   void send_goodbye();

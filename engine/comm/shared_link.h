@@ -48,6 +48,8 @@ class SharedLink {
   [[nodiscard]] std::int64_t in_window() const;
   std::byte* take();
   void release();
+  /// The same for a segment that has been overwritten.
+  void give_back();
 
   /// The direct channels.
   [[nodiscard]] bool has_direct_room() const;
