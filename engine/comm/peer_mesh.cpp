@@ -60,10 +60,12 @@ PeerMesh::PeerMesh(PeerGroup group, std::chrono::milliseconds timeout)
 
 PeerMesh::~PeerMesh() = default;
 
+// Two members of one host have twice as many segments between them as the window of each would have
+// at a socket: as much for each.
 std::int64_t PeerMesh::buffer_bytes(int members, WireSecurity security) {
-  const std::int64_t segments =
-      PeerChannels::kSegments + (security == WireSecurity::kEncrypted ? 1 : 0);
-  return (members - 1) * (segments * segment_bytes_of(members) +
+  const std::int64_t segment = segment_bytes_of(members);
+  const std::int64_t encrypted = security == WireSecurity::kEncrypted ? segment : 0;
+  return (members - 1) * (SharedLink::bytes(segment) / 2 + encrypted +
                           static_cast<std::int64_t>(FrameReader::kBufferBytes)) +
          kHeaderBytes + kPayloadBytes;
 }

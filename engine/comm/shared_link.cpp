@@ -52,7 +52,7 @@ std::byte* SharedLink::slot(bool outwards, bool direct, std::int64_t number) con
 std::int64_t SharedLink::read(const std::atomic<std::int64_t>& count,
                               std::int64_t least,
                               std::int64_t most) {
-  const std::int64_t value = count.load(std::memory_order_acquire);
+  const std::int64_t value = count.load();
   if (value < least || value > most) {
     throw FrameRefused(fmt::format(
         "it counts {} segments where {} to {} can be: its memory was overwritten, or it runs "

@@ -1,5 +1,6 @@
 // Every collective, on every carrier, against sums computed here from what each rank is known to
 // have put in.
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <mutex>
@@ -276,6 +277,56 @@ TEST_CASE("buffers of many segments, of a size that divides by nothing", "[comm]
         check_reductions<BF16>(group, 400'009, ReduceOp::kSum);
         check_reductions<F16>(group, 400'009, ReduceOp::kSum);
         check_movement<float>(group, 400'009);
+      });
+    }
+  }
+}
+
+/// Integers of few values, which are quickly made and whose sums are exact.
+std::vector<std::int32_t> steps(int factor, std::int64_t elements, std::int64_t first = 0) {
+  std::vector<std::int32_t> values(static_cast<std::size_t>(elements));
+  for (std::int64_t i = 0; i < elements; ++i) {
+    values[static_cast<std::size_t>(i)] = factor * static_cast<std::int32_t>((first + i) % 1009);
+  }
+  return values;
+}
+
+void check_size(Communicator& group, std::int64_t elements) {
+  InlineStream stream;
+  const int size = group.size();
+  const int rank = group.rank();
+  const int all = size * (size + 1) / 2;
+  std::vector<std::int32_t> values = steps(rank + 1, elements);
+  group.all_reduce(tensor(values), ReduceOp::kSum, Purpose::kGradient, stream);
+  CHECK_LOCKED(values == steps(all, elements));
+  std::vector<std::int32_t> whole = steps(rank + 1, elements * size);
+  group.reduce_scatter(tensor(whole), tensor(values), ReduceOp::kSum, Purpose::kGradient, stream);
+  CHECK_LOCKED(values == steps(all, elements, rank * elements));
+  group.all_gather(tensor(values), tensor(whole), Purpose::kParameter, stream);
+  CHECK_LOCKED(whole == steps(all, elements * size));
+  group.broadcast(tensor(values), size - 1, Purpose::kParameter, stream);
+  CHECK_LOCKED(values == steps(all, elements, (size - 1) * elements));
+  std::vector<std::int32_t> sent = steps(rank + 1, elements);
+  const int previous = (rank + size - 1) % size;
+  const std::array<P2p, 2> messages{P2p{P2p::Kind::kSend, (rank + 1) % size, tensor(sent)},
+                                    P2p{P2p::Kind::kReceive, previous, tensor(values)}};
+  group.exchange(messages, Purpose::kActivation, stream);
+  CHECK_LOCKED(values == steps(previous + 1, elements));
+}
+
+// A segment has 256 KiB in these groups, a link four or eight of them.
+TEST_CASE("sizes around those of a head's payload, of a segment and of a ring", "[comm]") {
+  for (const Carrier carrier : {Carrier::kShared, Carrier::kUnix}) {
+    for (const int size : {2, 3, 5}) {
+      INFO(name_of(carrier) << ", " << size << " ranks");
+      run_ranks(carrier, size, [](Communicator& group) {
+        constexpr std::int64_t kPayload = (16 << 10) / 4;
+        constexpr std::int64_t kSegment = (256 << 10) / 4;
+        for (const std::int64_t border : {kPayload, kSegment, 4 * kSegment, 8 * kSegment}) {
+          for (const std::int64_t elements : {border - 1, border, border + 1}) {
+            check_size(group, elements);
+          }
+        }
       });
     }
   }

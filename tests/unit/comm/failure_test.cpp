@@ -1,18 +1,26 @@
 // What goes wrong between ranks: calls that do not match, members that are late, leave, abort or
 // die. Every wait ends, with a sentence that says which group, operation and rank.
+#include <algorithm>
 #include <array>
 #include <chrono>
+#include <cstddef>
+#include <stdexcept>
 #include <thread>
 
 #include <arpa/inet.h>
 #include <catch2/catch.hpp>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <netinet/in.h>
 #include <signal.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "engine/comm/socket.h"
 #include "engine/comm/tcp_store.h"
+#include "tests/harness/captured_log.h"
 #include "tests/unit/comm/ranks.h"
 
 namespace dstrain {
@@ -325,8 +333,11 @@ TEST_CASE("members with different ideas of a group are reported", "[comm]") {
 class Processes {
  public:
   using Body = std::function<int(Communicator&)>;
-  Processes(int size, std::chrono::milliseconds timeout, const Body& body)
-      : server_("127.0.0.1", 0, "token") {
+  Processes(int size,
+            std::chrono::milliseconds timeout,
+            const Body& body,
+            HostPath path = HostPath::kSharedMemory)
+      : server_("127.0.0.1", 0, "token"), path_(path) {
     for (int rank = 0; rank < size; ++rank) {
       const pid_t pid = fork();
       REQUIRE(pid >= 0);
@@ -372,8 +383,8 @@ class Processes {
     constexpr int kOther = 12;
     try {
       const auto store = make_tcp_store("127.0.0.1", server_.port(), "token", 5s);
-      const auto rendezvous =
-          make_process_rendezvous(rank, size, *store, {.wire = wire_here(), .timeout = timeout});
+      const auto rendezvous = make_process_rendezvous(
+          rank, size, *store, {.wire = wire_here(path_), .timeout = timeout});
       const auto group = rendezvous->make_group("world", everyone(size));
       store->add("ready", 1);
       return body(*group);
@@ -387,6 +398,7 @@ class Processes {
   }
 
   TcpStoreServer server_;
+  const HostPath path_;
   std::vector<pid_t> pids_;
 };
 
@@ -395,6 +407,44 @@ int reduce_forever(Communicator& group) {
   for (;;) {
     all_reduce(group, values);
   }
+}
+
+/// From here on this thread can make no memory to share.
+void forbid_memfd_create() {
+  sock_filter program[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_memfd_create, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  const sock_fprog filter{.len = std::size(program), .filter = program};
+  if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
+      prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) != 0) {
+    throw std::runtime_error("no filter of system calls");
+  }
+}
+
+TEST_CASE("ranks without shared memory talk through sockets, and each says so once", "[comm]") {
+  const testing::CapturedLog log;
+  const auto store = make_memory_store();
+  std::array<std::vector<float>, 3> sums;
+  run_threads(3, [&](int rank) {
+    if (rank == 0) {
+      forbid_memfd_create();  // it would give to both others, who share memory with each other
+    }
+    const auto rendezvous = make_process_rendezvous(rank, 3, *store, {.wire = wire_here()});
+    for (const char* const name : {"first", "second"}) {
+      const auto group = rendezvous->make_group(name, everyone(3));
+      auto& values = sums[static_cast<std::size_t>(rank)];
+      values.assign(700'007, static_cast<float>(rank + 1));
+      all_reduce(*group, values);
+    }
+  });
+  for (const auto& values : sums) {
+    CHECK(std::count(values.begin(), values.end(), 6.0F) == 700'007);
+  }
+  CHECK(log.lines_with("no shared memory") == 3);
+  CHECK(log.lines_with("memfd_create: Operation not permitted") == 1);
 }
 
 TEST_CASE("processes that meet in a TCP store sum what threads would sum", "[comm]") {
@@ -417,28 +467,32 @@ TEST_CASE("processes that meet in a TCP store sum what threads would sum", "[com
 }
 
 TEST_CASE("when a process is killed in a collective the others know within two seconds", "[comm]") {
-  for (const int size : {2, 4}) {
-    Processes ranks(size, 60s, reduce_forever);
-    ranks.wait_until_all("ready", size);
-    std::this_thread::sleep_for(150ms);
-    ranks.signal(1, SIGKILL);
-    const auto start = Clock::now();
-    CHECK(ranks.wait(1, 2s) == 128 + SIGKILL);
-    for (const int survivor : {0, 2, 3}) {
-      if (survivor < size) {
-        CHECK(ranks.wait(survivor, 2s) == 10);
+  for (const HostPath path : {HostPath::kSharedMemory, HostPath::kUnixSocket, HostPath::kTcp}) {
+    for (const int size : {2, 4}) {
+      Processes ranks(size, 60s, reduce_forever, path);
+      ranks.wait_until_all("ready", size);
+      std::this_thread::sleep_for(150ms);
+      ranks.signal(1, SIGKILL);
+      const auto start = Clock::now();
+      CHECK(ranks.wait(1, 2s) == 128 + SIGKILL);
+      for (const int survivor : {0, 2, 3}) {
+        if (survivor < size) {
+          CHECK(ranks.wait(survivor, 2s) == 10);
+        }
       }
+      CHECK(seconds_since(start) < 2.0);
     }
-    CHECK(seconds_since(start) < 2.0);
   }
 }
 
 TEST_CASE("a stopped process is a Timeout to the others, at the deadline", "[comm]") {
-  Processes ranks(2, 500ms, reduce_forever);
-  ranks.wait_until_all("ready", 2);
-  std::this_thread::sleep_for(50ms);
-  ranks.signal(1, SIGSTOP);
-  CHECK(ranks.wait(0, 3s) == 11);
+  for (const HostPath path : {HostPath::kSharedMemory, HostPath::kUnixSocket}) {
+    Processes ranks(2, 500ms, reduce_forever, path);
+    ranks.wait_until_all("ready", 2);
+    std::this_thread::sleep_for(50ms);
+    ranks.signal(1, SIGSTOP);
+    CHECK(ranks.wait(0, 3s) == 11);
+  }
 }
 
 }  // namespace
