@@ -12,6 +12,9 @@ namespace {
 
 constexpr std::int64_t kReleasesPerCredit = PeerChannels::kSegments / 2;
 
+/// What a tensor takes that is larger than what is left of a cache for it.
+constexpr std::int64_t kMoreThanCachesHold = 32 << 20;
+
 // Channel numbers of frames without a payload, beside those of Channel.
 constexpr std::uint32_t kCredit = 0xffff'ffff;
 constexpr std::uint32_t kGoodbye = 0xffff'fffe;
@@ -151,12 +154,19 @@ bool PeerChannels::move_shared() {
   if (shared_ == nullptr) {
     return false;
   }
-  const bool back = shared_->take_back();
-  const bool in = shared_->take_direct(*this);
-  if (in) {
+  bool moved = shared_->take_back();
+  while (const auto header = shared_->next_direct()) {
+    std::byte* const to = place_for(*header);
+    const bool is_opened = header->bytes > 0;  // and not a frame without a payload
+    const bool is_large =
+        is_opened && open_[index_of(header->channel)].bytes >= kMoreThanCachesHold;
+    shared_->take_direct(to, header->bytes,
+                         is_large ? SharedLink::Caches::kPass : SharedLink::Caches::kUse);
+    arrived(*header);
     ring_if_asleep();
+    moved = true;
   }
-  return back || in;
+  return moved;
 }
 
 void PeerChannels::set_asleep(bool asleep) {

@@ -14,6 +14,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 
 #include "engine/comm/link_frames.h"
 #include "engine/comm/shared_memory.h"
@@ -54,8 +55,11 @@ class SharedLink {
   /// The direct channels.
   [[nodiscard]] bool has_direct_room() const;
   void send_directly(const FrameHeader& header, const std::byte* data);
-  /// Copies what has arrived to where `sink` wants it. False if nothing has.
-  bool take_direct(FrameSink& sink);
+  /// The header of the next piece that has arrived, if any; its size is a segment's at most.
+  [[nodiscard]] std::optional<FrameHeader> next_direct() const;
+  /// Copies that piece, of `bytes`. Caches are passed where they could not hold all that is copied.
+  enum class Caches : std::uint8_t { kUse, kPass };
+  void take_direct(std::byte* to, std::int64_t bytes, Caches caches);
 
   /// Says that this end is about to sleep, or no longer does. It must look at the rings once more
   /// before it sleeps: what the peer does after that makes the peer's must_wake_peer() true.

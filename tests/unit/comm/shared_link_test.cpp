@@ -39,9 +39,9 @@ struct BothEnds {
   std::unique_ptr<SharedLink> giver;
   std::unique_ptr<SharedLink> taker;
 };
-BothEnds make_ends() {
+BothEnds make_ends(std::int64_t segment_bytes = kSegmentBytes) {
   const Sockets sockets = make_sockets();
-  const std::int64_t bytes = SharedLink::bytes(kSegmentBytes);
+  const std::int64_t bytes = SharedLink::bytes(segment_bytes);
   SharedMemoryOrReason given = give_memory(sockets.giver, bytes);
   SharedMemoryOrReason taken = take_memory(sockets.taker, bytes, Clock::now() + 5s);
   REQUIRE(has_mapped(sockets.giver, Clock::now() + 5s));
@@ -49,19 +49,10 @@ BothEnds make_ends() {
   REQUIRE(taken.memory);
   return {
       given.memory.data(),
-      std::make_unique<SharedLink>(std::move(given.memory), SharedLink::End::kGiver, kSegmentBytes),
+      std::make_unique<SharedLink>(std::move(given.memory), SharedLink::End::kGiver, segment_bytes),
       std::make_unique<SharedLink>(std::move(taken.memory), SharedLink::End::kTaker,
-                                   kSegmentBytes)};
+                                   segment_bytes)};
 }
-
-/// Takes everything into one place.
-class Sink final : public FrameSink {
- public:
-  std::byte* place_for(const FrameHeader& /*header*/) override { return bytes.data(); }
-  void arrived(const FrameHeader& header) override { last = header; }
-  std::array<std::byte, kSegmentBytes> bytes{};
-  FrameHeader last;
-};
 
 std::array<std::byte, 100> pattern(int first) {
   std::array<std::byte, 100> made{};
@@ -96,7 +87,6 @@ TEST_CASE("a segment comes back with what its receiver wrote, both ways and many
 TEST_CASE("a link has as much room as it has slots, and who sleeps is woken once", "[comm]") {
   const BothEnds ends = make_ends();
   const auto data = pattern(0);
-  Sink sink;
   CHECK_FALSE(ends.giver->must_wake_peer());
   ends.taker->set_asleep(true);
   for (std::int64_t i = 0; i < SharedLink::kSlots; ++i) {
@@ -108,10 +98,16 @@ TEST_CASE("a link has as much room as it has slots, and who sleeps is woken once
   }
   CHECK_FALSE(ends.giver->has_window_room());
   CHECK_FALSE(ends.giver->has_direct_room());
-  CHECK(ends.taker->take_direct(sink));
-  CHECK(sink.last.offset == SharedLink::kSlots - 1);
-  CHECK(std::memcmp(sink.bytes.data(), data.data(), 100) == 0);
-  CHECK_FALSE(ends.taker->take_direct(sink));
+  for (std::int64_t i = 0; i < SharedLink::kSlots; ++i) {
+    const auto header = ends.taker->next_direct();
+    REQUIRE(header);
+    CHECK(header->offset == i);
+    CHECK(header->bytes == 100);
+    std::array<std::byte, 100> got{};
+    ends.taker->take_direct(got.data(), 100, SharedLink::Caches::kUse);
+    CHECK(got == data);
+  }
+  CHECK_FALSE(ends.taker->next_direct());
   CHECK(ends.giver->has_direct_room());
   (void)ends.taker->take();
   ends.taker->release();
@@ -119,11 +115,29 @@ TEST_CASE("a link has as much room as it has slots, and who sleeps is woken once
   CHECK(ends.giver->has_window_room());
 }
 
+TEST_CASE("a copy past the caches is a copy, wherever it goes", "[comm]") {
+  constexpr std::int64_t kLarge = 256 << 10;
+  const BothEnds ends = make_ends(kLarge);
+  std::vector<std::byte> data(kLarge);
+  for (std::size_t i = 0; i < data.size(); ++i) {
+    data[i] = static_cast<std::byte>(i * 7919 >> 3);
+  }
+  for (const std::int64_t bytes : {std::int64_t{1}, kLarge - 1, kLarge}) {
+    for (const std::int64_t shift : {0, 1, 16}) {
+      std::vector<std::byte> got(kLarge + 16);
+      ends.giver->send_directly(
+          {.channel = 1, .bytes = static_cast<std::uint32_t>(bytes), .offset = 0}, data.data());
+      REQUIRE(ends.taker->next_direct());
+      ends.taker->take_direct(got.data() + shift, bytes, SharedLink::Caches::kPass);
+      CHECK(std::memcmp(got.data() + shift, data.data(), static_cast<std::size_t>(bytes)) == 0);
+    }
+  }
+}
+
 TEST_CASE("counts and sizes that cannot be are refused", "[comm]") {
   const auto write = [](std::byte* to, std::int64_t value) {
     std::memcpy(to, &value, sizeof value);
   };
-  Sink sink;
   {  // what the giver has filled of its window comes first in the memory
     const BothEnds ends = make_ends();
     write(ends.memory, SharedLink::kSlots + 1);
@@ -142,7 +156,9 @@ TEST_CASE("counts and sizes that cannot be are refused", "[comm]") {
     const BothEnds ends = make_ends();
     std::vector<std::byte> long_one(kSegmentBytes);
     ends.giver->send_directly({.channel = 1, .bytes = kSegmentBytes, .offset = 0}, long_one.data());
-    CHECK(ends.taker->take_direct(sink));
+    std::vector<std::byte> got(kSegmentBytes);
+    REQUIRE(ends.taker->next_direct());
+    ends.taker->take_direct(got.data(), kSegmentBytes, SharedLink::Caches::kPass);
     const FrameHeader honest{.channel = 1, .bytes = 8, .offset = 0};
     ends.giver->send_directly(honest, long_one.data());
     const std::string_view all(reinterpret_cast<const char*>(ends.memory), 4096);
@@ -150,7 +166,7 @@ TEST_CASE("counts and sizes that cannot be are refused", "[comm]") {
     REQUIRE(header != std::string_view::npos);
     const std::uint32_t too_much = kSegmentBytes + 1;
     std::memcpy(ends.memory + header + 4, &too_much, sizeof too_much);
-    CHECK_THROWS_AS(ends.taker->take_direct(sink), FrameRefused);
+    CHECK_THROWS_AS(ends.taker->next_direct(), FrameRefused);
   }
 }
 
