@@ -21,6 +21,7 @@ constexpr std::int64_t kMemory = 16 << 20;  // of windows, for a whole group if 
 constexpr std::int64_t kLargestSegment = 256 << 10;
 constexpr std::int64_t kSmallestSegment = 32 << 10;
 static_assert(PeerMesh::kHeaderBytes + PeerMesh::kPayloadBytes <= kSmallestSegment);
+static_assert(PeerMesh::kLookAhead + 1 <= SharedLink::kSlots, "a head goes before the first parts");
 
 /// How often a wait polls before it sleeps.
 constexpr int kLooks = 40;
