@@ -108,6 +108,8 @@ Trainer::Trainer(const LoadedConfig& loaded,
       memory_(engine.device(), engine.arena().bytes(), overhead_bytes),
       peak_flops_(peak_flops(config_, engine)),
       left_out_flops_(left_out_flops_per_token(engine.plan().shape)),
+      head_flops_(head_flops_per_token(engine.plan().shape.model) -
+                  left_out_flops_of_head(engine.plan().shape)),
       is_rank0_(engine.world().rank() == 0),
       load_train_([this](std::int64_t first_sample,
                          std::span<std::int32_t> inputs,
@@ -445,9 +447,15 @@ StepMetrics Trainer::train_one() {
     agreement.times.clear();
   }
   replicas_->add_step(seconds);
-  const double tokens_per_second = static_cast<double>(samples * sequence) / seconds;
-  const double flops_per_second =
-      tokens_per_second * (flops_per_token(config_.model, sequence) - left_out_flops_);
+  const auto tokens = static_cast<double>(samples * sequence);
+  const double tokens_per_second = tokens / seconds;
+  double flops = flops_per_token(config_.model, sequence) - left_out_flops_;
+  // Where targets are weighed, not they are counted, but their groups.
+  if (const LayerShape& shape = engine_.plan().shape;
+      shape.skips_targets && !shape.weighs_targets) {
+    flops -= head_flops_ * (1.0 - static_cast<double>(step.counted) / tokens);
+  }
+  const double flops_per_second = tokens_per_second * flops;
   return {.step = state_.step,
           .batch_size = samples,
           .sequence_length = sequence,

@@ -89,6 +89,7 @@ class Trainer {
   MemoryWatch memory_;
   double peak_flops_ = 0.0;      ///< a second, of all ranks' devices by data sheet; 0: not known
   double left_out_flops_ = 0.0;  ///< left_out_flops_per_token()
+  double head_flops_ = 0.0;      ///< of a token whose target counts
   bool is_rank0_;
   std::optional<BatchLoader> train_data_;  ///< none: completions are sampled
   LoadBatch load_train_;
