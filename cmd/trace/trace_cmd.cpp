@@ -202,7 +202,8 @@ void add_trace_command(CLI::App& app, Command& chosen) {
       ->type_name("FILE");
   command->add_flag("--tables", flags->tables,
                     "Print instead what the first of the ranks did: its transfers by kind and "
-                    "size, with count, bytes, time and bandwidths; and its blocks, with FLOPs");
+                    "size, with count, bytes, time and bandwidths; its blocks, with FLOPs; and "
+                    "its operations, those that take longest first");
   command->add_flag("--json", flags->json, "Print these tables as one JSON object");
   command->footer(
       "Examples:\n"

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <span>
 #include <tuple>
 #include <utility>
 
@@ -46,6 +47,15 @@ void add_transfer(const Json& event, std::vector<TransferRow>& rows) {
   row->seconds += event.at("dur").get<double>() * 1e-6;
 }
 
+void add_operation(const Json& event, std::vector<OperationRow>& rows) {
+  const std::string name = event.at("name");
+  auto row = std::find_if(rows.begin(), rows.end(),
+                          [&](const OperationRow& other) { return other.name == name; });
+  if (row == rows.end()) row = rows.insert(rows.end(), {.name = name});
+  row->count += 1.0;
+  row->seconds += event.at("dur").get<double>() * 1e-6;
+}
+
 /// The number in "blocks.12"; -1: it is no block.
 int block_of(const std::string& unit) {
   constexpr std::string_view kPrefix = "blocks.";
@@ -81,6 +91,7 @@ TraceTables tables_of(const std::filesystem::path& folder, int rank) {
     std::string pass;
     double pass_end = 0.0;
     double unit_end = 0.0;
+    double step_end = 0.0;
     for (const std::string& line : read_rank_events(folder / rank_file_name(rank))) {
       const Json event = Json::parse(line);
       if (event.at("ph") != "X") continue;
@@ -89,10 +100,13 @@ TraceTables tables_of(const std::filesystem::path& folder, int rank) {
       const double end = begin + event.at("dur").get<double>();
       if (event.at("args").contains("group")) {
         add_transfer(event, tables.transfers);
+      } else if (event.at("cat") == "kernel") {
+        if (begin < step_end) add_operation(event, tables.operations);
       } else if (event.at("cat") != "user_annotation") {
         continue;
       } else if (name == "step") {
         ++tables.steps;
+        step_end = end;
         all_steps += (end - begin) * 1e-6;
       } else if (name == "forward" || name == "backward") {
         pass = name;
@@ -112,9 +126,13 @@ TraceTables tables_of(const std::filesystem::path& folder, int rank) {
     unit.forward /= steps;
     unit.backward /= steps;
   }
-  std::stable_sort(
-      tables.transfers.begin(), tables.transfers.end(),
-      [](const TransferRow& a, const TransferRow& b) { return a.seconds > b.seconds; });
+  for (OperationRow& operation : tables.operations) {
+    operation.count /= steps;
+    operation.seconds /= steps;
+  }
+  const auto longer = [](const auto& a, const auto& b) { return a.seconds > b.seconds; };
+  std::stable_sort(tables.transfers.begin(), tables.transfers.end(), longer);
+  std::stable_sort(tables.operations.begin(), tables.operations.end(), longer);
   return tables;
 }
 
@@ -177,6 +195,22 @@ std::string to_text(const TraceTables& tables) {
     }
     text += '\n';
   }
+  constexpr std::size_t kMostOperations = 30;
+  constexpr std::size_t kMostOfName = 56;  // a GPU's kernels have long ones
+  std::size_t name_width = 24;
+  const auto shown =
+      std::span(tables.operations).first(std::min(tables.operations.size(), kMostOperations));
+  for (const OperationRow& row : shown) {
+    name_width = std::max(name_width, std::min(row.name.size(), kMostOfName));
+  }
+  text += fmt::format("\n{:<{}}{:>10}{:>12}{:>12}{:>10}\n", "OPERATION", name_width, "A STEP",
+                      "TOTAL ms", "MEAN ms", "SHARE");
+  for (const OperationRow& row : shown) {
+    text += fmt::format(
+        "{:<{}}{:>10.1f}{:>12.3f}{:>12.4f}{:>8.1f} %\n", row.name.substr(0, kMostOfName),
+        name_width, row.count, row.seconds * 1e3, row.seconds * 1e3 / row.count,
+        tables.step_seconds > 0.0 ? 100.0 * row.seconds / tables.step_seconds : 0.0);
+  }
   return text;
 }
 
@@ -200,11 +234,13 @@ std::string to_json_text(const TraceTables& tables) {
                      {"backward_seconds", unit.backward},
                      {"flops", unit.flops > 0.0 ? Json(unit.flops) : Json(nullptr)}});
   }
-  const Json json = {{"rank", tables.rank},
-                     {"steps", tables.steps},
-                     {"step_seconds", tables.step_seconds},
-                     {"transfers", transfers},
-                     {"units", units}};
+  Json operations = Json::array();
+  for (const OperationRow& row : tables.operations) {
+    operations.push_back({{"name", row.name}, {"count", row.count}, {"seconds", row.seconds}});
+  }
+  const Json json = {
+      {"rank", tables.rank},    {"steps", tables.steps}, {"step_seconds", tables.step_seconds},
+      {"transfers", transfers}, {"units", units},        {"operations", operations}};
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 

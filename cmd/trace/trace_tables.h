@@ -1,5 +1,5 @@
 // Tables of what one rank did in the steps of a trace: its transfers, as DeepSpeed's comms_logger
-// sums them up, and the parts of its model, as its flops_profiler does.
+// sums them up, the parts of its model, as its flops_profiler does, and its operations.
 #pragma once
 
 #include <cstdint>
@@ -35,12 +35,20 @@ struct UnitRow {
   double flops = 0.0;  ///< of a step on this rank, forward and backward; 0: not known
 };
 
+/// An operation, or a kernel of a GPU, by its name; transfers apart.
+struct OperationRow {
+  std::string name;
+  double count = 0.0;  ///< of a step, as the next one
+  double seconds = 0.0;
+};
+
 struct TraceTables {
   int rank = 0;
   std::int64_t steps = 0;
-  double step_seconds = 0.0;           ///< mean
-  std::vector<TransferRow> transfers;  ///< those that take longest first
-  std::vector<UnitRow> units;          ///< in the order of the model
+  double step_seconds = 0.0;             ///< mean
+  std::vector<TransferRow> transfers;    ///< those that take longest first
+  std::vector<UnitRow> units;            ///< in the order of the model
+  std::vector<OperationRow> operations;  ///< those of steps; those that take longest first
 };
 
 /// Reads a rank's file in the folder of a trace. Throws StorageError.

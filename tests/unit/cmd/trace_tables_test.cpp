@@ -79,12 +79,17 @@ TEST_CASE("transfers are summed by kind and size, with both bandwidths", "[trace
   CHECK(large.algorithm_rate() == Approx(4e6 / 300e-6 * 1e-9));
   CHECK(large.bus_rate() == Approx(1.5 * large.algorithm_rate()));  // 2 · 3/4
   CHECK(tables.transfers[1].count == 2);
+  REQUIRE(tables.operations.size() == 1);
+  CHECK(tables.operations[0].name == "linear");
+  CHECK(tables.operations[0].count == 8.0);
+  CHECK(tables.operations[0].seconds == Approx(32e-6));
   REQUIRE(tables.units.size() == 4);
   CHECK(tables.units[1].name == "blocks.0");
   CHECK(tables.units[1].forward == Approx(50e-6));
   CHECK(tables.units[1].backward == Approx(100e-6));
   CHECK_THAT(to_text(tables), Contains("rank 0, 2 steps of 0.76 ms") && Contains("all_reduce") &&
-                                  Contains("976.6 KiB") && Contains("blocks.1"));
+                                  Contains("976.6 KiB") && Contains("blocks.1") &&
+                                  Contains("linear"));
 }
 
 TEST_CASE("units' FLOPs are those of the model, shared out over the ranks", "[trace]") {
