@@ -34,14 +34,15 @@ TEST_CASE("each group of more than one rank has windows for messages", "[train][
   const Config config = tiny_config(
       {.tied = true, .accumulation = 4, .tensor_parallel = {.size = 2}, .pipeline = {.stages = 2}},
       8);
-  // World 8, data 2, tensor 2, model 4, pipeline 2, tied 2: 14 peers with 8 segments of 256 KiB
-  // and 8 KiB for heads of frames each, and 16 KiB and a header of 64 bytes a group.
+  // World 8, data 2, tensor 2, model 4, pipeline 2, tied 2: 14 peers with 8 segments of 256 KiB, 8
+  // KiB for heads of frames and half a page of counts in shared memory each, and 16 KiB and a
+  // header of 64 bytes a group.
   CHECK(bytes_of(overhead_of(config, 8, 3, 1), "messages of 6 groups") ==
-        14 * (2 * kMiB + 8 * 1024) + 6 * (16 * 1024 + 64));
+        14 * (2 * kMiB + 10 * 1024) + 6 * (16 * 1024 + 64));
   CHECK(bytes_of(overhead_of(tiny_config({}, 1), 1, 0, 1), "messages") == 0);
   // With very many members segments shrink, down to 32 KiB.
   CHECK(bytes_of(overhead_of(tiny_config({}, 129), 129, 0, 1), "messages of 2 groups") ==
-        2 * (128 * (8 * 32 * 1024 + 8 * 1024) + 16 * 1024 + 64));
+        2 * (128 * (8 * 32 * 1024 + 10 * 1024) + 16 * 1024 + 64));
 }
 
 TEST_CASE("a bf16 product's sums are counted where its weight comes in slabs", "[train][plan]") {
