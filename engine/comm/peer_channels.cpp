@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::int64_t kReleasesPerCredit = PeerChannels::kSegments / 2;
 
-/// What a tensor takes that is larger than what is left of a cache for it.
+/// A tensor of this size or more does not stay in a cache, and is written past them.
 constexpr std::int64_t kMoreThanCachesHold = 32 << 20;
 
 // Channel numbers of frames without a payload, beside those of Channel.
@@ -127,7 +127,8 @@ void PeerChannels::push() {
   wire_.push();
 }
 
-// What the peer left in shared memory before its connection ended is there once the end is seen.
+// Looks into shared memory once more when the connection has ended: what the peer left there before
+// is still to be taken.
 bool PeerChannels::move() {
   if (move_shared()) {
     return true;

@@ -20,7 +20,7 @@ struct Max {
   }
 };
 
-// What elements of T are combined in, a register and an element at a time: bf16 and f16 in f32; i32
+// Elements of T as they are combined, a register or one element at a time: bf16 and f16 in f32, i32
 // for a sum without its sign, so that it wraps.
 template <typename T, typename Op>
 struct Wide {

@@ -6,8 +6,8 @@
 //
 // So a part of a reduction travels in a slot and its result comes back in the same one.
 //
-// What the other end says here is believed no further than what a socket brings: counts and sizes
-// are checked, and a header is copied before it is.
+// The other end is trusted no further than over a socket: counts and sizes are checked, and a
+// header is copied first, so that it cannot change behind the check.
 #pragma once
 
 #include <array>
@@ -75,7 +75,7 @@ class SharedLink {
     alignas(kApart) std::atomic<std::int64_t> emptied;  ///< written by the receiver
     alignas(kApart) std::array<FrameHeader, kSlots> headers;
   };
-  /// What leads away from one end.
+  /// The rings through which one end sends.
   struct Direction {
     Ring window;
     Ring direct;

@@ -187,7 +187,7 @@ class LossHead {
   BufferRef stats_;      // scratch [ranks, rows, 3]: maxima, sums and targets of all ranks
   BufferRef logsumexp_;  // scratch [chunk]
   BufferRef gathered_;   // scratch [N, C]; sequence parallelism only
-  // Of the tokens that go through the head, where these are moved together:
+  // Where the tokens that go through the head are moved together, theirs:
   BufferRef moved_;         // scratch [N, C]: what they read, then its gradient
   BufferRef moved_losses_;  // scratch [N], as the next two
   BufferRef moved_hits_;

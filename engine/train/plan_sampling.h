@@ -1,6 +1,6 @@
-// What a run needs beside what it trains, to continue texts between steps and to have them
-// rewarded: the model declared once more with caches, the parameters that it began with, a model
-// that scores.
+// Plans what a run holds beside what it trains in order to continue texts between steps and have
+// them rewarded: the model declared once more with caches, the parameters that it began with, a
+// model that scores.
 #pragma once
 
 #include <optional>

@@ -72,7 +72,7 @@ class RolloutObjective : public WeighingObjective {
   static constexpr std::size_t kClipped = 4;
   static constexpr std::size_t kValueLoss = 5;
 
-  /// What was found of a completion's tokens, and where their weights go.
+  /// The numbers found for a completion's tokens, and the places of their weights.
   struct Tokens {
     std::span<const float> nats;
     std::span<const float> values;  ///< V before each; empty where there is no head of values
