@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/comm/across_hosts.h"
 #include "engine/comm/call.h"
 #include "engine/comm/rank_order_reduce.h"
 
@@ -79,6 +80,7 @@ class HostCommunicator final : public Communicator {
                    ActivityRecorder* activity)
       : mesh_(std::move(mesh)),
         timeout_(timeout),
+        across_hosts_(*mesh_),
         activity_(activity),
         activity_group_(activity == nullptr ? 0 : activity->add_group(mesh_->group().name)),
         name_(kept_name(mesh_->group().name)),
@@ -94,14 +96,27 @@ class HostCommunicator final : public Communicator {
     const bool direct = inout.bytes() <= PeerMesh::kPayloadBytes &&
                         inout.bytes() * (size() - 1) <= kDirectWireBytes;
     in_order(stream, [=, this] {
-      guarded(call, [&] { direct ? reduce_directly(call, inout) : reduce_in_slices(call, inout); });
+      guarded(call, [&] {
+        if (direct) {
+          reduce_directly(call, inout);
+        } else if (across_hosts_.suits_all_reduce(call.dtype)) {
+          across_hosts_.all_reduce(call, inout);
+        } else {
+          reduce_in_slices(call, inout);
+        }
+      });
     });
   }
 
   void reduce_scatter(
       ConstTensor in, Tensor out, ReduceOp op, Purpose purpose, Stream& stream) override {
     const Call call = reduce_scatter_call(in, out, op, purpose, size());
-    in_order(stream, [=, this] { guarded(call, [&] { scatter_reduced(call, in, out); }); });
+    in_order(stream, [=, this] {
+      guarded(call, [&] {
+        across_hosts_.suits_reduce_scatter(call.dtype) ? across_hosts_.reduce_scatter(call, in, out)
+                                                       : scatter_reduced(call, in, out);
+      });
+    });
   }
 
   void all_gather(ConstTensor in, Tensor out, Purpose purpose, Stream& stream) override {
@@ -248,6 +263,10 @@ class HostCommunicator final : public Communicator {
         mesh_->release(peer);
       }
       mesh_->finish_heads();
+      return;
+    }
+    if (across_hosts_.suits_all_gather()) {
+      across_hosts_.all_gather(call, result);
       return;
     }
     const Slices slices(result.numel(), result.dtype(), in.numel(), mesh_->segment_bytes());
@@ -521,6 +540,7 @@ class HostCommunicator final : public Communicator {
 
   const std::shared_ptr<PeerMesh> mesh_;  // shared with the rendezvous, which says goodbye
   const std::chrono::milliseconds timeout_;
+  AcrossHosts across_hosts_;
   ActivityRecorder* const activity_;
   const int activity_group_;
   const std::string_view name_;  ///< in traces

@@ -8,6 +8,9 @@
 //
 //   send     R0 R1 R2 R3 G0 R4 G1 R5 G2 …    R: my part of another's slice, into its window
 //   combine              R0    R1    R2      G: my finished slice, straight into its tensor
+//
+// Where hosts have several members each, what is large crosses the network once for a host
+// (across_hosts.h).
 #pragma once
 
 #include <chrono>

@@ -21,7 +21,7 @@ std::string first_word_of(const char* path) {
 
 }  // namespace
 
-HostIdentity host_identity() {
+HostIdentity host_identity(int number) {
   const std::string boot = first_word_of("/proc/sys/kernel/random/boot_id");
   const std::string nobody = first_word_of("/proc/sys/kernel/overflowuid");
   struct stat network {};
@@ -32,7 +32,8 @@ HostIdentity host_identity() {
     return identity;
   }
   const Digest digest = hmac_sha256(
-      "dstrain host", fmt::format("{} {} {} {}", boot, network.st_ino, users.st_ino, geteuid()));
+      "dstrain host",
+      fmt::format("{} {} {} {} {}", boot, network.st_ino, users.st_ino, geteuid(), number));
   std::copy_n(digest.begin(), identity.digest.size(), identity.digest.begin());
   return identity;
 }

@@ -17,6 +17,7 @@ struct HostIdentity {
     return digest == other.digest && digest != std::array<std::uint8_t, 8>{};
   }
 };
-HostIdentity host_identity();
+/// `number` divides a host as WireOptions::host says.
+HostIdentity host_identity(int number = 0);
 
 }  // namespace dstrain

@@ -17,7 +17,6 @@
 
 #include "engine/comm/communicator.h"
 #include "engine/comm/handshake.h"
-#include "engine/comm/host_identity.h"
 #include "kernels/core/check.h"
 
 namespace dstrain {
@@ -94,7 +93,8 @@ class Meeting {
 
  private:
   void listen() {
-    mine_.host = options_.on_one_host == HostPath::kTcp ? HostIdentity{} : host_identity();
+    mine_.host =
+        options_.on_one_host == HostPath::kTcp ? HostIdentity{} : host_identity(options_.host);
     const std::string name = make_nonce(kNameBytes);
     std::copy(name.begin(), name.end(), mine_.unix_name.begin());
     if (mine_.host.shares_with(mine_.host)) {
@@ -139,6 +139,9 @@ class Meeting {
           group_.size());
     theirs_.resize(row.size());
     std::memcpy(static_cast<void*>(theirs_.data()), theirs.entries.data(), theirs.entries.size());
+    for (std::size_t member = 0; member < theirs_.size(); ++member) {
+      met_[member].host = theirs_[member].host;
+    }
   }
 
   void begin() {

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "engine/comm/frame_seal.h"
+#include "engine/comm/host_identity.h"
 #include "engine/comm/socket.h"
 #include "engine/comm/store.h"
 #include "engine/comm/wire_options.h"
@@ -36,11 +37,12 @@ struct MetPeer {
   FileDescriptor socket;
   FrameSeal seals;  ///< of what goes out
   FrameSeal opens;  ///< of what comes in
+  HostIdentity host;
   bool on_this_host = false;
 };
 
-/// Returns the peers by rank within the group, none for this one. Throws Timeout, naming who did
-/// not come, PeerLost, or InternalError where members have different ideas of the group.
+/// Returns the members by rank within the group; of this one, only its host. Throws Timeout, naming
+/// who did not come, PeerLost, or InternalError where members have different ideas of the group.
 std::vector<MetPeer> meet_peers(const PeerGroup& group,
                                 const WireOptions& options,
                                 Store& store,

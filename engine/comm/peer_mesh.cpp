@@ -4,6 +4,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <iterator>
 #include <type_traits>
 #include <utility>
 
@@ -26,11 +27,6 @@ static_assert(PeerMesh::kLookAhead + 1 <= SharedLink::kSlots, "a head goes befor
 /// How often a wait polls before it sleeps.
 constexpr int kLooks = 40;
 
-std::int64_t segment_bytes_of(int members) {
-  return std::clamp(kMemory / PeerChannels::kSegments / (members - 1) / 4096 * 4096,
-                    kSmallestSegment, kLargestSegment);
-}
-
 void pause_processor() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
@@ -48,7 +44,7 @@ static_assert(sizeof(Head) <= PeerMesh::kHeaderBytes && std::is_trivially_copyab
 PeerMesh::PeerMesh(PeerGroup group, std::chrono::milliseconds timeout)
     : group_(std::move(group)),
       timeout_(timeout),
-      segment_bytes_(segment_bytes_of(size())),
+      segment_bytes_(segment_bytes(size())),
       abort_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
       poller_(epoll_create1(EPOLL_CLOEXEC)),
       staging_(static_cast<std::size_t>(kHeaderBytes + kPayloadBytes)),
@@ -61,10 +57,15 @@ PeerMesh::PeerMesh(PeerGroup group, std::chrono::milliseconds timeout)
 
 PeerMesh::~PeerMesh() = default;
 
+std::int64_t PeerMesh::segment_bytes(int members) {
+  return std::clamp(kMemory / PeerChannels::kSegments / (members - 1) / 4096 * 4096,
+                    kSmallestSegment, kLargestSegment);
+}
+
 // Two members of one host have twice as many segments between them as the window of each would have
 // at a socket: as much for each.
 std::int64_t PeerMesh::buffer_bytes(int members, WireSecurity security) {
-  const std::int64_t segment = segment_bytes_of(members);
+  const std::int64_t segment = segment_bytes(members);
   const std::int64_t encrypted = security == WireSecurity::kEncrypted ? segment : 0;
   return (members - 1) * (SharedLink::bytes(segment) / 2 + encrypted +
                           static_cast<std::int64_t>(FrameReader::kBufferBytes)) +
@@ -76,6 +77,10 @@ void PeerMesh::connect(const WireOptions& options,
                        std::chrono::milliseconds timeout) {
   const Clock::time_point deadline = Clock::now() + timeout;
   std::vector<MetPeer> met = meet_peers(group_, options, store, timeout);
+  std::vector<HostIdentity> hosts;
+  std::transform(met.begin(), met.end(), std::back_inserter(hosts),
+                 [](const MetPeer& peer) { return peer.host; });
+  layout_ = std::make_unique<HostLayout>(hosts);
   auto shared = share_memory(met, options, deadline);
   links_.resize(met.size());
   const auto watch = [this](const FileDescriptor& socket, std::uint32_t events, Link* source) {
@@ -272,14 +277,17 @@ PeerMesh::Outgoing PeerMesh::Outgoing::for_return(PeerMesh& mesh, void* data) {
   return outgoing;
 }
 
-void PeerMesh::Outgoing::send(int peer, std::int64_t offset, std::int64_t bytes) {
+void PeerMesh::Outgoing::send_to(int peer,
+                                 std::int64_t there,
+                                 std::int64_t offset,
+                                 std::int64_t bytes) {
   Link& to = mesh_.link_with_room(peer, channel_);
   std::int64_t& left = unfinished_[static_cast<std::size_t>(peer)];
   ++left;
   if (back_ != nullptr && to.returns_segments()) {
     to.send_for_return(back_ + offset, bytes, &left);
   } else {
-    to.send(channel_, data_ + offset, bytes, offset, &left);
+    to.send(channel_, data_ + offset, bytes, there, &left);
   }
 }
 
@@ -310,6 +318,10 @@ void PeerMesh::Incoming::open(int peer, std::int64_t messages) {
     mesh_.link(peer).open(channel_, data_, bytes_, messages);
     expected_[static_cast<std::size_t>(peer)] = messages;
   }
+}
+
+bool PeerMesh::Incoming::has_one(int peer) const {
+  return mesh_.link(peer).missing(channel_) < expected_[static_cast<std::size_t>(peer)];
 }
 
 void PeerMesh::Incoming::wait_one(int peer) {

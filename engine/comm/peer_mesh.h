@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "engine/comm/call.h"
+#include "engine/comm/host_layout.h"
 #include "engine/comm/peer_channels.h"
 #include "engine/comm/peer_meeting.h"
 #include "engine/comm/socket.h"
@@ -49,6 +50,9 @@ class PeerMesh {
   [[nodiscard]] int size() const { return group_.size(); }
   [[nodiscard]] const PeerGroup& group() const { return group_; }
   [[nodiscard]] std::int64_t segment_bytes() const { return segment_bytes_; }
+  [[nodiscard]] static std::int64_t segment_bytes(int members);
+  /// Where the members are; known once connected.
+  [[nodiscard]] const HostLayout& layout() const { return *layout_; }
   /// The memory that a mesh of `members` takes on each of them, beside the tensors it works on.
   [[nodiscard]] static std::int64_t buffer_bytes(int members, WireSecurity security);
   /// The others, beginning with the next one: so that not everybody sends to rank 0 first.
@@ -74,7 +78,11 @@ class PeerMesh {
     /// Sends bytes [offset, offset + bytes), at most segment_bytes(), to `peer`. Waits for room
     /// where the channel needs it, not for delivery. On a direct channel they land at `offset`
     /// there too.
-    void send(int peer, std::int64_t offset, std::int64_t bytes);
+    void send(int peer, std::int64_t offset, std::int64_t bytes) {
+      send_to(peer, offset, offset, bytes);
+    }
+    /// The same, where they land at `there`.
+    void send_to(int peer, std::int64_t there, std::int64_t offset, std::int64_t bytes);
     /// Waits until all of it has left, and come back where it does.
     void finish();
 
@@ -94,6 +102,8 @@ class PeerMesh {
     ~Incoming();
     /// Opens it to `peer`, who will send `messages` pieces.
     void open(int peer, std::int64_t messages);
+    /// Whether wait_one() would return at once.
+    [[nodiscard]] bool has_one(int peer) const;
     /// Waits until the next piece from `peer` is there.
     void wait_one(int peer);
     /// Waits until everything is there.
@@ -168,6 +178,7 @@ class PeerMesh {
   std::atomic<bool> aborted_{false};
   std::vector<std::byte> staging_;
   std::int64_t staged_bytes_ = 0;
+  std::unique_ptr<HostLayout> layout_;
   std::vector<std::unique_ptr<Link>> links_;  ///< by peer; none for this rank
   bool shares_memory_ = false;                ///< with anyone
   std::string no_shared_memory_;

@@ -4,6 +4,7 @@
 
 #include <spdlog/spdlog.h>
 
+#include "engine/comm/across_hosts.h"
 #include "engine/comm/deadline.h"
 #include "engine/comm/host_communicator.h"
 #include "engine/comm/rendezvous.h"
@@ -82,7 +83,9 @@ class ProcessRendezvous final : public Rendezvous {
 }  // namespace
 
 std::int64_t host_message_bytes(int members, WireSecurity security) {
-  return members > 1 ? PeerMesh::buffer_bytes(members, security) : 0;
+  return members > 1
+             ? PeerMesh::buffer_bytes(members, security) + AcrossHosts::buffer_bytes(members)
+             : 0;
 }
 
 std::unique_ptr<Rendezvous> make_process_rendezvous(int world_rank,

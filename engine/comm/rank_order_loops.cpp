@@ -24,6 +24,7 @@ struct Max {
 // for a sum without its sign, so that it wraps.
 template <typename T, typename Op>
 struct Wide {
+  using Element = float;
   using Register = Vec;
   DSTRAIN_INLINE static Register load_all(const T* p) { return load(p); }
   DSTRAIN_INLINE static void store_all(T* p, Register value) { store(p, value); }
@@ -32,6 +33,7 @@ struct Wide {
 };
 template <typename T>
 struct WideAsItIs {
+  using Element = T;
   typedef T Register __attribute__((vector_size(4 * kLanes)));
   typedef T MemoryRegister __attribute__((vector_size(4 * kLanes), aligned(4), may_alias));
   DSTRAIN_INLINE static Register load_all(const T* p) {
@@ -54,15 +56,21 @@ struct Wide<std::uint32_t, Op> : WideAsItIs<std::uint32_t> {};
 template <typename T, typename Op>
 void reduce(const RankOrder& what) {
   using W = Wide<T, Op>;
+  using Element = typename W::Element;
+  using Partial = Wide<Element, Op>;
   constexpr int kRegisters = 4;
-  constexpr int kInRegister = sizeof(typename W::Register) / sizeof(decltype(W::load_one(nullptr)));
+  constexpr int kInRegister = sizeof(typename W::Register) / sizeof(Element);
   constexpr int kStep = kRegisters * kInRegister;
+  const auto* const before = static_cast<const Element*>(what.before);
   std::int64_t i = 0;
   for (; i + kStep <= what.elements; i += kStep) {
     typename W::Register total[kRegisters];
     const T* const first = static_cast<const T*>(what.inputs[0]) + i;
     for (int k = 0; k < kRegisters; ++k) {
       total[k] = W::load_all(first + k * kInRegister);
+      if (before != nullptr) {
+        total[k] = Op::combine(Partial::load_all(before + i + k * kInRegister), total[k]);
+      }
     }
     for (std::int64_t input = 1; input < what.num_inputs; ++input) {
       const T* const next = static_cast<const T*>(what.inputs[input]) + i;
@@ -71,7 +79,12 @@ void reduce(const RankOrder& what) {
       }
     }
     for (int k = 0; k < kRegisters; ++k) {
-      W::store_all(static_cast<T*>(what.out) + i + k * kInRegister, total[k]);
+      const std::int64_t at = i + k * kInRegister;
+      if (what.is_partial) {
+        Partial::store_all(static_cast<Element*>(what.out) + at, total[k]);
+      } else {
+        W::store_all(static_cast<T*>(what.out) + at, total[k]);
+      }
     }
     for (std::int64_t copy = 0; copy < what.num_copies; ++copy) {
       for (int k = 0; k < kRegisters; ++k) {
@@ -81,10 +94,15 @@ void reduce(const RankOrder& what) {
   }
   for (; i < what.elements; ++i) {
     auto total = W::load_one(static_cast<const T*>(what.inputs[0]) + i);
+    if (before != nullptr) total = Op::combine(before[i], total);
     for (std::int64_t input = 1; input < what.num_inputs; ++input) {
       total = Op::combine(total, W::load_one(static_cast<const T*>(what.inputs[input]) + i));
     }
-    W::store_one(static_cast<T*>(what.out) + i, total);
+    if (what.is_partial) {
+      static_cast<Element*>(what.out)[i] = total;
+    } else {
+      W::store_one(static_cast<T*>(what.out) + i, total);
+    }
     for (std::int64_t copy = 0; copy < what.num_copies; ++copy) {
       W::store_one(static_cast<T*>(what.copies[copy]) + i, total);
     }

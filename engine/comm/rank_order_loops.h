@@ -7,14 +7,17 @@
 namespace dstrain {
 
 /// out[i] = inputs[0][i] op inputs[1][i] op …, and the same to each copy; out and the copies may be
-/// inputs.
+/// inputs. With `before` it is before[i] op inputs[0][i] op …. That, and an out that is partial,
+/// are of the type in which elements are combined: f32 for bf16 and f16.
 struct RankOrder {
-  const void* const* inputs;
-  std::int64_t num_inputs;
-  void* out;
-  void* const* copies;
-  std::int64_t num_copies;
-  std::int64_t elements;
+  const void* before = nullptr;
+  const void* const* inputs = nullptr;
+  std::int64_t num_inputs = 0;
+  void* out = nullptr;
+  bool is_partial = false;
+  void* const* copies = nullptr;
+  std::int64_t num_copies = 0;
+  std::int64_t elements = 0;
 };
 
 /// For one operation.

@@ -40,6 +40,11 @@ RankOrderLoops::Loop loop_of(const RankOrderLoops& loops, DType dtype) {
   return nullptr;
 }
 
+RankOrderLoops::Loop loop_for(DType dtype, ReduceOp op) {
+  static const AllLoops loops;
+  return loop_of(op == ReduceOp::kSum ? loops.sum : loops.max, dtype);
+}
+
 }  // namespace
 
 void reduce_in_rank_order(std::span<const void* const> inputs,
@@ -48,15 +53,33 @@ void reduce_in_rank_order(std::span<const void* const> inputs,
                           ReduceOp op,
                           std::int64_t elements,
                           std::span<void* const> copies) {
-  static const AllLoops loops;
   check(!inputs.empty(), "a reduction of no inputs");
-  loop_of(op == ReduceOp::kSum ? loops.sum : loops.max,
-          dtype)({.inputs = inputs.data(),
-                  .num_inputs = static_cast<std::int64_t>(inputs.size()),
-                  .out = out,
-                  .copies = copies.data(),
-                  .num_copies = static_cast<std::int64_t>(copies.size()),
-                  .elements = elements});
+  loop_for(dtype, op)({.inputs = inputs.data(),
+                       .num_inputs = static_cast<std::int64_t>(inputs.size()),
+                       .out = out,
+                       .copies = copies.data(),
+                       .num_copies = static_cast<std::int64_t>(copies.size()),
+                       .elements = elements});
+}
+
+DType partial_dtype(DType dtype) {
+  return dtype == DType::kBF16 || dtype == DType::kF16 ? DType::kF32 : dtype;
+}
+
+void continue_in_rank_order(const void* before,
+                            std::span<const void* const> inputs,
+                            void* out,
+                            Total total,
+                            DType dtype,
+                            ReduceOp op,
+                            std::int64_t elements) {
+  check(!inputs.empty(), "a reduction of no inputs");
+  loop_for(dtype, op)({.before = before,
+                       .inputs = inputs.data(),
+                       .num_inputs = static_cast<std::int64_t>(inputs.size()),
+                       .out = out,
+                       .is_partial = total == Total::kPartial,
+                       .elements = elements});
 }
 
 }  // namespace dstrain

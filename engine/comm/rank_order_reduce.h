@@ -20,4 +20,19 @@ void reduce_in_rank_order(std::span<const void* const> inputs,
                           std::int64_t elements,
                           std::span<void* const> copies = {});
 
+/// What a reduction that is not finished is kept in: f32 for bf16 and f16, otherwise `dtype`.
+DType partial_dtype(DType dtype);
+
+enum class Total : std::uint8_t { kPartial, kFinal };
+/// A part of such a reduction, for members that follow each other: (before op inputs[0]) op
+/// inputs[1] op …. `before` is partial, or nullptr where these members are the first; `out` is what
+/// `total` says, and may be any of them that has its type.
+void continue_in_rank_order(const void* before,
+                            std::span<const void* const> inputs,
+                            void* out,
+                            Total total,
+                            DType dtype,
+                            ReduceOp op,
+                            std::int64_t elements);
+
 }  // namespace dstrain

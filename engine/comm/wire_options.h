@@ -27,6 +27,9 @@ struct WireOptions {
   std::string secret;             ///< of the job; not empty
   WireSecurity security = WireSecurity::kAuthenticated;
   HostPath on_one_host = HostPath::kSharedMemory;
+  /// Ranks of one host that give different numbers behave as if they were on different hosts: for
+  /// tests and measurements.
+  int host = 0;
 };
 
 }  // namespace dstrain

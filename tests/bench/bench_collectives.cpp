@@ -3,7 +3,13 @@
 // with each of network.security's values, as ranks of different hosts do. The transports take
 // turns, so that a machine that others use as well is equally slow for all.
 //
-//   bench_collectives [RANKS [SECONDS [WAYS]]]       WAYS: only the first so many
+//   bench_collectives [RANKS [SECONDS [WAYS [HOSTS]]]]
+//
+// WAYS: only the first so many. HOSTS: ranks that use shared memory or Unix sockets think
+// themselves on so many hosts, as many ranks on each, and reach those of other hosts through TCP:
+// what crosses the network can be told by making the loopback interface slow, in a network
+// namespace of its own (unshare -n; ip link set lo up; tc qdisc add dev lo root tbf rate 1gbit
+// burst 1mb latency 100ms).
 //
 // Prints the median time of each, and the median of what each takes over the way before it in the
 // same turn; and for the largest size the rate, bytes of the buffer over time, as a share of the
@@ -58,15 +64,17 @@ double seconds_of(Communicator& group, Tensor values) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-void run_rank(int rank, int ranks, std::uint16_t port, double seconds, std::size_t ways) {
+void run_rank(
+    int rank, int ranks, std::uint16_t port, double seconds, std::size_t ways, int hosts) {
   const auto store = make_tcp_store("127.0.0.1", port, "token");
   std::vector<int> everyone(static_cast<std::size_t>(ranks));
   std::iota(everyone.begin(), everyone.end(), 0);
   std::vector<std::unique_ptr<Rendezvous>> rendezvous;
   std::vector<std::unique_ptr<Communicator>> groups;
   for (std::size_t way = 0; way < ways; ++way) {
-    rendezvous.push_back(make_process_rendezvous(
-        rank, ranks, *store, {.wire = wire_here(kWays[way].on_one_host, kWays[way].security)}));
+    WireOptions wire = wire_here(kWays[way].on_one_host, kWays[way].security);
+    wire.host = rank * hosts / ranks;
+    rendezvous.push_back(make_process_rendezvous(rank, ranks, *store, {.wire = wire}));
     groups.push_back(rendezvous.back()->make_group(kWays[way].name, everyone));
   }
   const auto memory_rate_now = [&] {  // of the others' processors too: they wait for this one
@@ -127,13 +135,13 @@ void run_rank(int rank, int ranks, std::uint16_t port, double seconds, std::size
   }
 }
 
-int run(int ranks, double seconds, std::size_t ways) {
+int run(int ranks, double seconds, std::size_t ways, int hosts) {
   const TcpStoreServer server("127.0.0.1", 0, "token");
   std::vector<pid_t> children;
   for (int rank = 0; rank < ranks; ++rank) {
     const pid_t child = fork();
     if (child == 0) {
-      run_rank(rank, ranks, server.port(), seconds, ways);
+      run_rank(rank, ranks, server.port(), seconds, ways, hosts);
       std::_Exit(0);
     }
     children.push_back(child);
@@ -154,5 +162,6 @@ int main(int argc, char** argv) {
   const double seconds = argc > 2 ? std::atof(argv[2]) : 5.0;
   const auto all = dstrain::kWays.size();
   const auto ways = argc > 3 ? static_cast<std::size_t>(std::max(std::atoi(argv[3]), 1)) : all;
-  return dstrain::run(std::max(ranks, 2), seconds, std::min(ways, all));
+  const int hosts = argc > 4 ? std::atoi(argv[4]) : 1;
+  return dstrain::run(std::max(ranks, 2), seconds, std::min(ways, all), std::max(hosts, 1));
 }

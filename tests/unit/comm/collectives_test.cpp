@@ -80,8 +80,9 @@ std::int64_t mismatches(const std::vector<T>& got, const std::vector<T>& want) {
   return count;
 }
 
-const Carrier kCarriers[] = {Carrier::kLocal, Carrier::kShared,       Carrier::kUnix,
-                             Carrier::kTcp,   Carrier::kEncryptedTcp, Carrier::kStaged};
+const Carrier kCarriers[] = {Carrier::kLocal, Carrier::kShared, Carrier::kUnix,
+                             Carrier::kTcp,   Carrier::kHosts,  Carrier::kEncryptedTcp,
+                             Carrier::kStaged};
 
 template <typename T>
 void check_reductions(Communicator& group, std::int64_t elements, ReduceOp op) {
@@ -312,6 +313,32 @@ void check_size(Communicator& group, std::int64_t elements) {
                                     P2p{P2p::Kind::kReceive, previous, tensor(values)}};
   group.exchange(messages, Purpose::kActivation, stream);
   CHECK_LOCKED(values == steps(previous + 1, elements));
+}
+
+TEST_CASE("the members of several hosts get the same bits, however many a host has", "[comm]") {
+  const std::vector<int> layouts[] = {
+      {0, 0, 1, 1},
+      {0, 0, 0, 1, 1},
+      {0, 1, 1, 1, 1},
+      {0, 0, 1, 2, 2, 2},
+      {0, 0, 0, 0, 1, 1, 1, 1},
+      {0, 1, 0, 1, 0, 1}};  // no chain of hosts adds in the order of these ranks
+  for (const std::vector<int>& hosts : layouts) {
+    INFO(Catch::Detail::stringify(hosts));
+    run_on_hosts(hosts, wire_here(), [](Communicator& group) {
+      for (const std::int64_t elements : {0, 1, 20'011}) {
+        check_reductions<float>(group, elements, ReduceOp::kSum);
+        check_reductions<BF16>(group, elements, ReduceOp::kSum);
+        check_reductions<BF16>(group, elements, ReduceOp::kMax);
+        check_reductions<F16>(group, elements, ReduceOp::kSum);
+        check_reductions<double>(group, elements, ReduceOp::kSum);
+        check_reductions<std::int32_t>(group, elements, ReduceOp::kSum);
+        check_movement<BF16>(group, elements);
+      }
+      check_size(group, 1'000'017);  // many segments in each lane
+      group.barrier();
+    });
+  }
 }
 
 // A segment has 256 KiB in these groups, a link four or eight of them.

@@ -29,7 +29,8 @@ namespace {
 using namespace std::chrono_literals;
 using Catch::Matchers::Contains;
 
-const Carrier kCarriers[] = {Carrier::kLocal, Carrier::kShared, Carrier::kUnix, Carrier::kTcp};
+const Carrier kCarriers[] = {Carrier::kLocal, Carrier::kShared, Carrier::kUnix, Carrier::kTcp,
+                             Carrier::kHosts};
 
 Tensor tensor(std::vector<float>& values) {
   return {values.data(), DType::kF32, Shape{static_cast<std::int64_t>(values.size())}};

@@ -102,6 +102,32 @@ std::vector<T> expected(const std::vector<std::vector<T>>& inputs, bool is_sum) 
   return out;
 }
 
+/// The same in two parts, with what is between them not rounded.
+template <typename T>
+std::vector<T> in_two_parts(RankOrderLoops::Loop loop,
+                            const std::vector<std::vector<T>>& inputs,
+                            std::size_t first) {
+  const auto elements = static_cast<std::int64_t>(inputs[0].size());
+  std::vector<const void*> from;
+  for (const auto& input : inputs) {
+    from.push_back(input.data());
+  }
+  using Between = std::conditional_t<sizeof(T) == 2, float, T>;
+  std::vector<Between> between(inputs[0].size());
+  std::vector<T> out(inputs[0].size());
+  loop({.inputs = from.data(),
+        .num_inputs = static_cast<std::int64_t>(first),
+        .out = between.data(),
+        .is_partial = true,
+        .elements = elements});
+  loop({.before = between.data(),
+        .inputs = from.data() + first,
+        .num_inputs = static_cast<std::int64_t>(from.size() - first),
+        .out = out.data(),
+        .elements = elements});
+  return out;
+}
+
 /// A NaN is a NaN: which of two it comes from is the processor's choice.
 template <typename T>
 bool same(T a, T b) {
@@ -124,6 +150,13 @@ void check_loop(RankOrderLoops::Loop loop, bool is_sum) {
       for (const auto& input : inputs) {
         from.push_back(input.data());
       }
+      std::int64_t wrong_in_parts = 0;
+      for (std::size_t first = 1; first < inputs.size(); ++first) {
+        const std::vector<T> got = in_two_parts<T>(loop, inputs, first);
+        for (std::size_t i = 0; i < want.size(); ++i) {
+          wrong_in_parts += same(got[i], want[i]) ? 0 : 1;
+        }
+      }
       // Over the first input, and over all the others.
       std::vector<void*> copies;
       for (std::size_t rank = 1; rank < inputs.size(); ++rank) {
@@ -143,6 +176,7 @@ void check_loop(RankOrderLoops::Loop loop, bool is_sum) {
       }
       INFO(ranks << " ranks, " << elements << " elements, " << (is_sum ? "sum" : "maximum"));
       CHECK(wrong == 0);
+      CHECK(wrong_in_parts == 0);
     }
   }
 }

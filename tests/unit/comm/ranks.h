@@ -18,9 +18,9 @@
 
 namespace dstrain {
 
-/// kStaged: over the local one, on a device whose memory is the host's, in chunks of a few
-/// elements.
-enum class Carrier { kLocal, kShared, kUnix, kTcp, kEncryptedTcp, kStaged };
+/// kHosts: two ranks a host, which share memory, and TCP between hosts. kStaged: over the local
+/// one, on a device whose memory is the host's, in chunks of a few elements.
+enum class Carrier { kLocal, kShared, kUnix, kTcp, kEncryptedTcp, kHosts, kStaged };
 
 inline const char* name_of(Carrier carrier) {
   switch (carrier) {
@@ -34,6 +34,8 @@ inline const char* name_of(Carrier carrier) {
       return "tcp";
     case Carrier::kEncryptedTcp:
       return "encrypted tcp";
+    case Carrier::kHosts:
+      return "two ranks a host";
     case Carrier::kStaged:
       return "staged";
   }
@@ -42,7 +44,8 @@ inline const char* name_of(Carrier carrier) {
 
 /// The options of the carriers between processes.
 inline WireOptions wire_of(Carrier carrier) {
-  const HostPath path = carrier == Carrier::kShared ? HostPath::kSharedMemory
+  const bool shares = carrier == Carrier::kShared || carrier == Carrier::kHosts;
+  const HostPath path = shares                      ? HostPath::kSharedMemory
                         : carrier == Carrier::kUnix ? HostPath::kUnixSocket
                                                     : HostPath::kTcp;
   return wire_here(path, carrier == Carrier::kEncryptedTcp ? WireSecurity::kEncrypted
@@ -77,6 +80,23 @@ inline void run_threads(int size, const std::function<void(int)>& body) {
   }
 }
 
+/// Runs `body` on a group of ranks that each think themselves on the host of their number.
+inline void run_on_hosts(const std::vector<int>& hosts,
+                         const WireOptions& wire,
+                         const std::function<void(Communicator&)>& body,
+                         std::chrono::milliseconds timeout = std::chrono::milliseconds{20'000}) {
+  const int size = static_cast<int>(hosts.size());
+  const auto store = make_memory_store();
+  run_threads(size, [&](int rank) {
+    WireOptions mine = wire;
+    mine.host = hosts[static_cast<std::size_t>(rank)];
+    const auto rendezvous = make_process_rendezvous(
+        rank, size, *store, {.wire = mine, .timeout = timeout, .connect_timeout = timeout});
+    const auto group = rendezvous->make_group("world", everyone(size));
+    body(*group);
+  });
+}
+
 /// Runs `body` on a group of the whole world, one thread a rank.
 inline void run_ranks(Carrier carrier,
                       int size,
@@ -97,14 +117,11 @@ inline void run_ranks(Carrier carrier,
     });
     return;
   }
-  const auto store = make_memory_store();
-  run_threads(size, [&](int rank) {
-    const auto rendezvous = make_process_rendezvous(
-        rank, size, *store,
-        {.wire = wire_of(carrier), .timeout = timeout, .connect_timeout = timeout});
-    const auto group = rendezvous->make_group("world", members);
-    body(*group);
-  });
+  std::vector<int> hosts(static_cast<std::size_t>(size), 0);
+  for (int rank = 0; carrier == Carrier::kHosts && rank < size; ++rank) {
+    hosts[static_cast<std::size_t>(rank)] = rank / 2;
+  }
+  run_on_hosts(hosts, wire_of(carrier), body, timeout);
 }
 
 /// The text of the exception that `body` threw; "" if it threw none of that type.
