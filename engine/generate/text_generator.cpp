@@ -141,12 +141,11 @@ GeneratedText generate_text(CachedModel& model,
   return result;
 }
 
-std::vector<GeneratedText> generate_texts(CachedModel& model,
-                                          const Tokenizer& tokenizer,
-                                          const std::vector<GenerationRequest>& requests,
-                                          const std::function<void()>& before_forward) {
-  const GenerationHooks hooks;
-  std::vector<GeneratedText> results(requests.size());
+void generate_texts(CachedModel& model,
+                    const Tokenizer& tokenizer,
+                    const std::vector<GenerationRequest>& requests,
+                    const TextsHooks& hooks) {
+  const GenerationHooks of_each{.stop_requested = hooks.stop_requested};
   struct Reader {
     std::size_t request = 0;
     std::unique_ptr<GrowingText> text;        // nullptr: the place is free
@@ -161,7 +160,7 @@ std::vector<GeneratedText> generate_texts(CachedModel& model,
     if (const std::optional<std::int32_t> token = of.text->draw(logits)) {
       next.push_back({static_cast<std::int64_t>(place), *token});
     } else {
-      results[of.request] = of.text->finish();
+      hooks.on_end(of.request, of.text->finish());
       of.text = nullptr;
     }
   };
@@ -175,7 +174,7 @@ std::vector<GeneratedText> generate_texts(CachedModel& model,
     } else if (is_read) {
       model.rewind(std::ssize(prompt), text);
     } else {
-      before_forward();
+      hooks.before_forward();
       model.rewind(0, text);
       const std::span<const float> logits = model.extend(
           prompt, [] { return true; }, text);
@@ -183,7 +182,7 @@ std::vector<GeneratedText> generate_texts(CachedModel& model,
     }
     last = place;
     of = {.request = request,
-          .text = std::make_unique<GrowingText>(model, tokenizer, requests[request], hooks),
+          .text = std::make_unique<GrowingText>(model, tokenizer, requests[request], of_each),
           .read = &requests[request]};
     go_on(place, behind_last);
   };
@@ -191,20 +190,19 @@ std::vector<GeneratedText> generate_texts(CachedModel& model,
   std::size_t begun = 0;
   do {
     for (std::size_t place = 0; place < places.size(); ++place) {
-      while (places[place].text == nullptr && begun < requests.size()) {
+      while (places[place].text == nullptr && begun < requests.size() && !hooks.stop_requested()) {
         begin(place, begun++);
       }
     }
     read.swap(next);
     next.clear();
     if (read.empty()) continue;
-    before_forward();
+    hooks.before_forward();
     model.extend_each(read);
     for (std::size_t i = 0; i < read.size(); ++i) {
       go_on(static_cast<std::size_t>(read[i].text), model.logits(i));
     }
-  } while (!next.empty() || begun < requests.size());
-  return results;
+  } while (!next.empty() || (begun < requests.size() && !hooks.stop_requested()));
 }
 
 }  // namespace dstrain

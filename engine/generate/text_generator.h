@@ -59,12 +59,20 @@ GeneratedText generate_text(CachedModel& model,
                             const GenerationRequest& request,
                             const GenerationHooks& hooks);
 
+struct TextsHooks {
+  /// Called before each forward of the model.
+  std::function<void()> before_forward = [] {};
+  /// Called with each text as it ends, and its place among the requests.
+  std::function<void(std::size_t, GeneratedText)> on_end = [](std::size_t, GeneratedText) {};
+  /// If it says so, those that have begun end, and no other begins.
+  std::function<bool()> stop_requested = [] { return false; };
+};
+
 /// Generates as many texts at a time as the model reads side by side: where one ends, the next
-/// begins. A prompt that equals the one before it is read once for both. `before_forward` is called
-/// before each forward of the model.
-std::vector<GeneratedText> generate_texts(CachedModel& model,
-                                          const Tokenizer& tokenizer,
-                                          const std::vector<GenerationRequest>& requests,
-                                          const std::function<void()>& before_forward);
+/// begins. A prompt that equals the one before it is read once for both.
+void generate_texts(CachedModel& model,
+                    const Tokenizer& tokenizer,
+                    const std::vector<GenerationRequest>& requests,
+                    const TextsHooks& hooks);
 
 }  // namespace dstrain

@@ -347,8 +347,10 @@ TEST_CASE("texts that are read side by side are what each is alone", "[parity][g
     expected.back() = generate_text(alone.model, *bytes, request, {});
   }
   int forwards = 0;
-  const std::vector<GeneratedText> made =
-      generate_texts(together.model, *bytes, requests, [&] { ++forwards; });
+  std::vector<GeneratedText> made(requests.size());
+  generate_texts(together.model, *bytes, requests,
+                 {.before_forward = [&] { ++forwards; },
+                  .on_end = [&](std::size_t i, GeneratedText text) { made[i] = std::move(text); }});
   std::size_t tokens = 0;
   for (std::size_t i = 0; i < requests.size(); ++i) {
     INFO(i);

@@ -217,10 +217,14 @@ void PolicyTraining::sample(std::int64_t first, std::int64_t completions) {
                                      .seed = seed_of(config_.training.seed, first + i)},
                         .ends = encoder_.ends()});
   }
-  const std::vector<GeneratedText> texts =
-      generate_texts(model, encoder_.tokenizer(), requests, [this] {
-        if (options_.activity != nullptr) options_.activity->begin_phase(RunPhase::kTraining);
-      });
+  std::vector<GeneratedText> texts(requests.size());
+  generate_texts(
+      model, encoder_.tokenizer(), requests,
+      {.before_forward =
+           [this] {
+             if (options_.activity != nullptr) options_.activity->begin_phase(RunPhase::kTraining);
+           },
+       .on_end = [&](std::size_t k, GeneratedText made) { texts[k] = std::move(made); }});
   Json mine = Json::array();
   for (std::size_t k = 0; readers.tells && k < texts.size(); ++k) {
     const GeneratedText& made = texts[k];

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <fstream>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -115,6 +116,81 @@ TEST_CASE("a run's newest checkpoint continues as its data did", "[generate][com
   };
   CHECK(drawn("1") == drawn("1"));
   CHECK(drawn("1") != drawn("2"));
+}
+
+TEST_CASE("many prompts are continued side by side, each as it would be alone",
+          "[generate][command]") {
+  if (testing::no_dstrain_here()) return;
+  const Run run;
+  const std::vector<std::string> prompts{"abcdefghabc", "h", "defgh", "cd", "gha", "b", "efg"};
+  {
+    std::ofstream file(run.path("prompts.jsonl"));
+    for (const std::string& prompt : prompts) {
+      file << R"({"id": "of )" << prompt << R"(", "prompt": ")" << prompt << "\"}\n\n";
+    }
+    file << R"({"prompt": "ab", "completion": "is replaced"})";
+  }
+  const std::vector<std::string> rule{"--temperature", "2",  "--max-tokens", "20",
+                                      "--stop",        "fg", "--dtype",      "fp32"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.end(), rule.begin(), rule.end());
+    return run.generate(std::move(more));
+  };
+  const auto lines_of = [](const Ended& ended) {
+    std::vector<nlohmann::json> lines;
+    std::istringstream all(ended.out);
+    for (std::string line; std::getline(all, line);) {
+      lines.push_back(nlohmann::json::parse(line));
+    }
+    return lines;
+  };
+  const Ended made = with({"--prompts", run.path("prompts.jsonl"), "--seed", "5"});
+  INFO(made.err);
+  REQUIRE(made.exit_code == 0);
+  CHECK_THAT(made.err, Contains("batch_size=8") && Contains("texts=8/8"));
+  const auto lines = lines_of(made);
+  REQUIRE(lines.size() == prompts.size() + 1);
+  for (std::size_t i = 0; i < prompts.size(); ++i) {
+    INFO(prompts[i]);
+    const Ended alone = with({"--prompt", prompts[i], "--seed", std::to_string(5 + i), "--json"});
+    REQUIRE(alone.exit_code == 0);
+    const auto parsed = nlohmann::json::parse(alone.out);
+    CHECK(lines[i]["id"] == "of " + prompts[i]);
+    CHECK(lines[i]["prompt"] == prompts[i]);
+    CHECK(lines[i]["completion"] == parsed["text"]);
+    CHECK(lines[i]["completion_tokens"] == parsed["tokens"].size());
+    CHECK(lines[i]["ended_by"] == parsed["ended_by"]);
+  }
+  CHECK(lines.back()["completion"] != "is replaced");
+
+  // The same, however many at a time; and several of each.
+  CHECK(with({"--prompts", run.path("prompts.jsonl"), "--seed", "5", "--batch-size", "3"}).out ==
+        made.out);
+  const Ended twice =
+      with({"--prompts", run.path("prompts.jsonl"), "--seed", "5", "--samples", "2"});
+  const auto pairs = lines_of(twice);
+  REQUIRE(pairs.size() == 2 * lines.size());
+  CHECK(pairs[0] == lines[0]);
+  CHECK(pairs[1]["prompt"] == lines[0]["prompt"]);
+  CHECK(pairs[1]["completion"] != lines[0]["completion"]);
+  // All that is wrong, at once.
+  std::ofstream(run.path("wrong.jsonl")) << R"({"prompt": "good"}
+{"question": "?"}
+{"prompt": ""}
+[1]
+{"prompt": [{"role": "user", "content": "Hi"}]}
+)"
+                                         << R"({"prompt": ")" << std::string(64, 'a') << "\"}\n";
+  const Ended wrong = run.generate({"--prompts", run.path("wrong.jsonl")});
+  CHECK(wrong.exit_code == 2);
+  CHECK(wrong.out.empty());
+  for (const char* line : {"wrong.jsonl:2: ", "wrong.jsonl:3 is empty",
+                           "wrong.jsonl:4: ", "wrong.jsonl:5: ", "wrong.jsonl:6 has 64 tokens"}) {
+    CHECK_THAT(wrong.err, Contains(line));
+  }
+  CHECK(run.generate({"--prompts", run.path("none")}).exit_code == 2);
+  CHECK(run.generate({"--prompts", run.path("prompts.jsonl"), "--batch-size", "0"}).exit_code == 2);
+  CHECK(run.generate({"--prompts", run.path("prompts.jsonl"), "--prompt", "a"}).exit_code == 2);
 }
 
 TEST_CASE("what cannot be generated from is a sentence", "[generate][command]") {
