@@ -35,9 +35,12 @@ constexpr std::int64_t kF32ProductsOfAThread = 5 * kMiB;
 // packed for all; for each thread B packed, rows of A, sums, and oneDNN's own.
 constexpr std::int64_t kPackedForAll = 16 * kMiB;
 constexpr std::int64_t kBlocksOfAThread = 10 * kMiB;
-// f16 products block by block in f32 (kernels/cpu/matmul_widened.h).
-constexpr std::int64_t kWidenedBlocks = 12 * kMiB;
-constexpr std::int64_t kWidenedOfAThread = 2 * kMiB;
+// f16 products (kernels/cpu/matmul_packed.cpp): A packed for all; for each thread B packed and
+// sums; and the sums of products whose terms come in slabs.
+constexpr std::int64_t kPackedF16 = 10 * kMiB;
+constexpr std::int64_t kPackedF16OfAThread = 6 * kMiB;
+constexpr std::int64_t kMostTermsOfF16 = 2048;
+constexpr std::int64_t kMostSumsOfF16 = 16 * kMiB;
 
 // While a checkpoint is being written (engine/checkpoint): the file's buffer, and the text that
 // lists the pieces, which rank 0 gathers from all and joins.
@@ -61,7 +64,7 @@ std::int64_t product_bytes(DType compute, int threads) {
     case DType::kBF16:
       return kPackedForAll + threads * kBlocksOfAThread;
     case DType::kF16:
-      return kWidenedBlocks + threads * kWidenedOfAThread;
+      return kPackedF16 + threads * kPackedF16OfAThread;
     default:
       return kF32Products + threads * kF32ProductsOfAThread;
   }
@@ -71,12 +74,13 @@ DType compute_of(const RunPlan& plan) {
   return plan.memory.options().compute_dtype;
 }
 
-/// bf16 products whose terms come in slabs, because B is larger than what is packed at once, keep
-/// their sums in f32 in between: as much as the largest result.
+/// 16-bit products whose terms come in slabs, because a factor is larger than what is packed at
+/// once, keep their sums in f32 in between: as much as the largest result, or of f16 a part of it.
 std::int64_t slab_sum_bytes(const RunPlan& plan) {
-  if (compute_of(plan) != DType::kBF16) {
+  if (compute_of(plan) == DType::kF32) {
     return 0;
   }
+  const bool is_bf16 = compute_of(plan) == DType::kBF16;
   const ModelSpec& model = plan.model;
   const std::int64_t ranks = plan.mesh.degree(Axis::kTensor);
   const std::int64_t width = model.hidden_size;
@@ -96,11 +100,13 @@ std::int64_t slab_sum_bytes(const RunPlan& plan) {
        {std::pair{up, rows_of("mlp/d_pre").value_or(tokens)},  // of a tile
         {qkv, tokens},
         {vocabulary, rows_of("logits").value_or(0)}}) {
-    if (terms > width && terms * width * size_of(DType::kBF16) > kPackedForAll) {
+    if (is_bf16 ? terms > width && terms * width * size_of(DType::kBF16) > kPackedForAll
+                : terms > kMostTermsOfF16) {
       rows = std::max(rows, of_rows);
     }
   }
-  return rows * width * size_of(DType::kF32);
+  const std::int64_t sums = rows * width * size_of(DType::kF32);
+  return is_bf16 ? sums : std::min(sums, kMostSumsOfF16);
 }
 
 /// The pool of scratch memory of the other operations: the largest that one of them leases.

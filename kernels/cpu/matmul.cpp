@@ -1,26 +1,24 @@
-// f32 goes to oneDNN's sgemm, which holds its rate at every shape of a transformer, also where
-// its matmul primitive falls to half (rows of 3072 floats, whole pages). bf16 goes in blocks where
-// that pays (matmul_blocked.h), else in one call of the matmul primitive. f16, and bf16 where this
-// processor has no kernel for it (before AVX-512), are widened block by block (matmul_widened.h).
+// f32 goes to oneDNN's sgemm, which with AVX-512 holds its rate at every shape of a transformer,
+// also where its matmul primitive falls to half (rows of 3072 floats, whole pages). bf16 goes in
+// blocks where that pays (matmul_blocked.h), else in one call of the matmul primitive. What is
+// left, f16, and f32 and bf16 before AVX-512, goes to kernels of our own (matmul_packed.h).
 //
 // N tokens, I inputs, O outputs
 #include "kernels/cpu/matmul.h"
 
-#include <algorithm>
 #include <cstring>
 
 #include "kernels/core/check.h"
 #include "kernels/cpu/matmul_blocked.h"
 #include "kernels/cpu/matmul_dnnl.h"
+#include "kernels/cpu/matmul_packed.h"
 #include "kernels/cpu/matmul_product.h"
-#include "kernels/cpu/matmul_widened.h"
-#include "kernels/cpu/parallel_for.h"
 
 namespace dstrain {
 namespace {
 
 template <typename T>
-NarrowProduct<T> narrow_product(const ProductForm& form, const MatrixProduct& product) {
+DenseProduct<T> dense_product(const ProductForm& form, const MatrixProduct& product) {
   return {.form = form,
           .a = pointer<T>(product.a),
           .b = pointer<T>(product.b),
@@ -36,15 +34,14 @@ struct CpuMatmul::Impl {
       : threads(num_threads),
         blocked(num_threads),
         whole(num_threads, 1),
-        widened(num_threads, loops) {}
+        packed(num_threads, loops) {}
 
-  void product_f32(const ProductForm& form, const MatrixProduct& wanted) const;
   bool product_whole(const Bf16Product& product);
 
   int threads;
   BlockedMatmul blocked;
   DnnlMatmuls whole;
-  WidenedMatmul widened;
+  PackedMatmul packed;
 };
 
 CpuMatmul::CpuMatmul(int threads, const VectorLoops& loops)
@@ -65,33 +62,18 @@ void CpuMatmul::run(const MatrixProduct& wanted) {
     return;
   }
   if (wanted.a.dtype() == DType::kF32) {
-    impl_->product_f32(form, wanted);
+    const auto product = dense_product<float>(form, wanted);
+    sgemm_suits_any_threads() ? sgemm(product, impl_->threads) : impl_->packed.run(product);
     return;
   }
   if (wanted.a.dtype() == DType::kF16) {
-    impl_->widened.run(narrow_product<F16>(form, wanted));
+    impl_->packed.run(dense_product<F16>(form, wanted));
     return;
   }
-  const auto product = narrow_product<BF16>(form, wanted);
+  const auto product = dense_product<BF16>(form, wanted);
   if (form.k == 0 || !(impl_->blocked.run(product) || impl_->product_whole(product))) {
-    impl_->widened.run(product);
+    impl_->packed.run(product);
   }
-}
-
-// With a bias, C starts as rows of it and the product is added.
-void CpuMatmul::Impl::product_f32(const ProductForm& form, const MatrixProduct& wanted) const {
-  F32Product product{.form = form,
-                     .a = pointer<float>(wanted.a),
-                     .b = pointer<float>(wanted.b),
-                     .c = pointer<float>(wanted.c),
-                     .c_stride = form.n};
-  if (const auto* const bias = pointer<float>(wanted.bias); bias != nullptr) {
-    parallel_for(threads, form.m, [&](std::int64_t row, int /*worker*/) {
-      std::copy_n(bias, form.n, product.c + row * form.n);
-    });
-    product.form.write = Write::kAdd;
-  }
-  sgemm(product, threads);
 }
 
 bool CpuMatmul::Impl::product_whole(const Bf16Product& product) {

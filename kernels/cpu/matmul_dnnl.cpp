@@ -1,24 +1,15 @@
 #include "kernels/cpu/matmul_dnnl.h"
 
+#include <algorithm>
 #include <string_view>
 
 #include "kernels/core/check.h"
-#include "kernels/cpu/matmul_cut.h"
 #include "kernels/cpu/parallel_for.h"
 
 namespace dstrain {
 namespace {
 
 using dnnl::memory;
-
-/// The number of rows and columns of a part of C, where it is cut here: large for oneDNN's sake,
-/// smaller where there would be few of them.
-std::int64_t part_size(const ProductForm& form) {
-  constexpr std::int64_t kLarge = 256;
-  constexpr std::int64_t kSmall = 128;
-  constexpr std::int64_t kMany = 32;
-  return ceil_div(form.m, kLarge) * ceil_div(form.n, kLarge) >= kMany ? kLarge : kSmall;
-}
 
 memory::desc matrix(std::int64_t rows,
                     std::int64_t columns,
@@ -32,56 +23,34 @@ memory::desc matrix(std::int64_t rows,
   return {{rows, columns}, type, tag};
 }
 
-/// Computes rows [row, row + m) and columns [column, column + n) of the product, with as many
-/// threads as oneDNN may take.
-void sgemm_part(const F32Product& product,
-                std::int64_t row,
-                std::int64_t m,
-                std::int64_t column,
-                std::int64_t n) {
-  const ProductForm& form = product.form;
-  const float* const a = product.a + row * (form.a_transposed ? 1 : form.k);
-  const float* const b = product.b + column * (form.b_transposed ? form.k : 1);
-  const dnnl_status_t status =
-      dnnl_sgemm(form.a_transposed ? 'T' : 'N', form.b_transposed ? 'T' : 'N', m, n, form.k, 1.0F,
-                 a, form.a_transposed ? form.m : form.k, b, form.b_transposed ? form.k : form.n,
-                 form.write == Write::kAdd ? 1.0F : 0.0F,
-                 product.c + row * product.c_stride + column, product.c_stride);
-  check(status == dnnl_success, "dnnl_sgemm of {} x {} x {} failed with status {}", m, n, form.k,
-        static_cast<int>(status));
-}
-
-/// Without AVX-512, the last digits of what oneDNN's sgemm computes depend on how it cuts C over
-/// its threads.
-bool depends_on_threads() {
-  static const bool depends = (static_cast<unsigned>(dnnl::get_effective_cpu_isa()) &
-                               static_cast<unsigned>(dnnl::cpu_isa::avx512_core)) !=
-                              static_cast<unsigned>(dnnl::cpu_isa::avx512_core);
-  return depends;
-}
-
 }  // namespace
 
-// Where oneDNN's cut would show, C is cut here, into parts that are the same whatever the threads.
-void sgemm(const F32Product& product, int threads) {
-  const ProductForm& form = product.form;
-  if (form.k == 0) {
+bool sgemm_suits_any_threads() {
+  constexpr auto kAvx512 = static_cast<unsigned>(dnnl::cpu_isa::avx512_core);
+  static const bool suits =
+      (static_cast<unsigned>(dnnl::get_effective_cpu_isa()) & kAvx512) == kAvx512;
+  return suits;
+}
+
+// With a bias, C starts as rows of it and the product is added.
+void sgemm(const DenseProduct<float>& product, int threads) {
+  const auto& [m, n, k, a_transposed, b_transposed, write] = product.form;
+  auto* const c = static_cast<float*>(product.c);
+  if (product.bias != nullptr) {
+    parallel_for(threads, m, [&, columns = n](std::int64_t row, int /*worker*/) {
+      std::copy_n(product.bias, columns, c + row * columns);
+    });
+  }
+  if (k == 0) {
     return;
   }
-  if (!depends_on_threads()) {
-    const OpenMpTeam team(threads);
-    sgemm_part(product, 0, form.m, 0, form.n);
-    return;
-  }
-  const Cut rows(form.m, part_size(form), 1);
-  const Cut columns(form.n, part_size(form), 1);
-  const OpenMpTeam alone(1);
-  parallel_for(threads, rows.parts * columns.parts, [&](std::int64_t part, int /*worker*/) {
-    const std::int64_t row = part % rows.parts;
-    const std::int64_t column = part / rows.parts;
-    sgemm_part(product, rows.begin(row), rows.size_of_part(row), columns.begin(column),
-               columns.size_of_part(column));
-  });
+  const bool adds = write == Write::kAdd || product.bias != nullptr;
+  const OpenMpTeam team(threads);
+  const dnnl_status_t status =
+      dnnl_sgemm(a_transposed ? 'T' : 'N', b_transposed ? 'T' : 'N', m, n, k, 1.0F, product.a,
+                 a_transposed ? m : k, product.b, b_transposed ? k : n, adds ? 1.0F : 0.0F, c, n);
+  check(status == dnnl_success, "dnnl_sgemm of {} x {} x {} failed with status {}", m, n, k,
+        static_cast<int>(status));
 }
 
 DnnlMatmuls::DnnlMatmuls(int threads_of_a_call, int workers)

@@ -18,8 +18,11 @@
 
 namespace dstrain {
 
-/// Multiplies with `threads` OpenMP threads. A product without terms leaves C as it is.
-void sgemm(const F32Product& product, int threads);
+/// Multiplies with `threads` OpenMP threads.
+void sgemm(const DenseProduct<float>& product, int threads);
+/// Whether what it computes is the same on any number of threads. Without AVX-512, its last digits
+/// depend on how oneDNN cuts C over its threads.
+bool sgemm_suits_any_threads();
 
 /// The layout of an operand in memory: as it is read, transposed, or packed (matmul_pack.h).
 enum class MatmulLayout : std::uint8_t { kRows, kTransposed, kPacked };

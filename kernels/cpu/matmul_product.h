@@ -9,9 +9,9 @@
 
 namespace dstrain {
 
-/// T is BF16 or F16.
+/// T is float, BF16 or F16.
 template <typename T>
-struct NarrowProduct {
+struct DenseProduct {
   ProductForm form;
   const T* a = nullptr;
   const T* b = nullptr;
@@ -19,15 +19,6 @@ struct NarrowProduct {
   void* c = nullptr;
   DType c_dtype = DTypeOf<T>::value;  ///< or f32; kAdd only into f32
 };
-using Bf16Product = NarrowProduct<BF16>;
-
-/// A product in f32; C's rows are `c_stride` elements apart, A and B are dense.
-struct F32Product {
-  ProductForm form;
-  const float* a = nullptr;
-  const float* b = nullptr;
-  float* c = nullptr;
-  std::int64_t c_stride = 0;
-};
+using Bf16Product = DenseProduct<BF16>;
 
 }  // namespace dstrain

@@ -66,6 +66,36 @@ struct RopeRows {
   T* qkv;  ///< first of the rows
 };
 
+/// A part of a factor of a product: its rows, if it is the left one, or columns, as vectors of
+/// terms. Packed as f32 they are panels [terms][as many as a tile has], with zeros for those that
+/// do not exist, and kPanelPadding behind each.
+template <typename T>
+struct OperandPart {
+  const T* from;
+  bool vectors_together;  ///< the elements of a term lie side by side, not those of a vector
+  std::int64_t stride;    ///< between terms then, otherwise between vectors
+  std::int64_t vectors;
+  std::int64_t terms;
+  std::int64_t panel_stride;
+};
+inline constexpr std::int64_t kPanelPadding = 16;
+
+/// c = start + a · b, of packed factors.
+template <typename T>
+struct PackedProduct {
+  std::int64_t rows;
+  std::int64_t columns;
+  std::int64_t terms;
+  const float* a;
+  std::int64_t a_panel_stride;
+  const float* b;
+  std::int64_t b_panel_stride;
+  const float* start;  ///< may be c; nullptr: 0
+  std::int64_t start_stride;
+  T* c;
+  std::int64_t c_stride;
+};
+
 /// Rows [begin, end) among sixteen neighbours of one sample: positions 16 · block + begin, ….
 template <typename T>
 struct DropoutBlock {
@@ -279,6 +309,9 @@ struct TypedLoops {
                        std::int64_t inputs,
                        std::int64_t outputs,
                        float* y);
+  void (*pack_rows)(const OperandPart<T>& of, float* panels);
+  void (*pack_columns)(const OperandPart<T>& of, float* panels);
+  void (*multiply_packed)(const PackedProduct<T>& of);
   /// With zeros behind its columns.
   void (*pack_rank_panel)(const RankPanel<T>& of, float* panel);
   /// h [rows][ranks], for kAdd or kGradient, in as many floats, and as many as ranks where there is
@@ -309,6 +342,9 @@ struct VectorLoops {
   TypedLoops<float> f32;
   TypedLoops<BF16> bf16;
   TypedLoops<F16> f16;
+  /// Of products of packed factors.
+  std::int64_t tile_rows;
+  std::int64_t tile_columns;
   double (*sum)(const float* x, std::int64_t n);
   /// Writes the signs of n elements, which become what signs and scale leave out. Unused bits of
   /// the last byte are 0.

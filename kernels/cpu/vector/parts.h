@@ -16,6 +16,7 @@ void fill_fp8(VectorLoops* loops);
 void fill_dropout(VectorLoops* loops);
 void fill_unit_rows(VectorLoops* loops);
 void fill_low_rank(VectorLoops* loops);
+void fill_matmul(VectorLoops* loops);
 /// In bf16, where the processor has dot products of pairs.
 void fill_low_rank_in_pairs(VectorLoops* loops);
 void fill_block_code(VectorLoops* loops);

@@ -15,6 +15,7 @@ void fill_loops(VectorLoops* loops) {
   fill_dropout(loops);
   fill_unit_rows(loops);
   fill_low_rank(loops);
+  fill_matmul(loops);
   fill_block_code(loops);
   fill_sign_code(loops);
   fill_top_code(loops);
