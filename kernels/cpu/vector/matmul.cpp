@@ -101,11 +101,13 @@ DSTRAIN_INLINE void multiply_tile(std::int64_t terms,
                                   std::int64_t start_stride,
                                   T* c,
                                   std::int64_t c_stride) {
-  Vec sums[kTileRows][2];
+  Vec sums[kTileRows][2] = {};
+  if (start != nullptr) {  // it comes while the sums are made
 #pragma GCC unroll 16
-  for (int row = 0; row < kTileRows; ++row) {
-    sums[row][0] = start == nullptr ? Vec{} : load(start + row * start_stride);
-    sums[row][1] = start == nullptr ? Vec{} : load(start + row * start_stride + kLanes);
+    for (int row = 0; row < kTileRows; ++row) {
+      __builtin_prefetch(start + row * start_stride);
+      __builtin_prefetch(start + row * start_stride + kTileColumns - 1);
+    }
   }
 #pragma GCC unroll 2
   for (std::int64_t term = 0; term < terms; ++term) {
@@ -122,6 +124,10 @@ DSTRAIN_INLINE void multiply_tile(std::int64_t terms,
   }
 #pragma GCC unroll 16
   for (int row = 0; row < kTileRows; ++row) {
+    if (start != nullptr) {
+      sums[row][0] += load(start + row * start_stride);
+      sums[row][1] += load(start + row * start_stride + kLanes);
+    }
     store(c + row * c_stride, sums[row][0]);
     store(c + row * c_stride + kLanes, sums[row][1]);
   }
