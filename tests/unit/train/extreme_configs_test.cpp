@@ -76,7 +76,7 @@ using Strings = std::vector<std::string>;
 
 /// The limit of processor time: most take milliseconds, a thousand blocks half a second on a fast
 /// machine.
-constexpr double kMostSeconds = 5.0;
+constexpr double kMostSeconds = 15.0;
 
 // Integers and their neighbours where types end, what doubles can hold, and what is no number.
 const Strings kExtremes = {"0",

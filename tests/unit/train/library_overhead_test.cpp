@@ -36,13 +36,14 @@ TEST_CASE("each group of more than one rank has windows for messages", "[train][
       8);
   // World 8, data 2, tensor 2, model 4, pipeline 2, tied 2: 14 peers with 8 segments of 256 KiB, 8
   // KiB for heads of frames and half a page of counts in shared memory each, and 16 KiB and a
-  // header of 64 bytes a group.
+  // header of 64 bytes a group; and in groups of more than two, two segments on their way to
+  // another host.
   CHECK(bytes_of(overhead_of(config, 8, 3, 1), "messages of 6 groups") ==
-        14 * (2 * kMiB + 10 * 1024) + 6 * (16 * 1024 + 64));
+        14 * (2 * kMiB + 10 * 1024) + 6 * (16 * 1024 + 64) + 2 * 512 * 1024);
   CHECK(bytes_of(overhead_of(tiny_config({}, 1), 1, 0, 1), "messages") == 0);
   // With very many members segments shrink, down to 32 KiB.
   CHECK(bytes_of(overhead_of(tiny_config({}, 129), 129, 0, 1), "messages of 2 groups") ==
-        2 * (128 * (8 * 32 * 1024 + 10 * 1024) + 16 * 1024 + 64));
+        2 * (128 * (8 * 32 * 1024 + 10 * 1024) + 16 * 1024 + 64 + 64 * 1024));
 }
 
 TEST_CASE("a bf16 product's sums are counted where its weight comes in slabs", "[train][plan]") {
