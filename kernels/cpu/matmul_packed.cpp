@@ -26,12 +26,13 @@ struct PackedMatmul::Plan {
   Range columns;
   Range rows;
   Range terms;
+  std::int64_t chunk_terms;  ///< of one sum, whatever else is computed
   /// Where the sums of the first row and column are kept between parts with other terms; nullptr:
   /// not at all.
   float* sums = nullptr;
   std::int64_t sums_stride = 0;
 
-  [[nodiscard]] Cut chunks() const { return {terms.size, kTerms, 1}; }
+  [[nodiscard]] Cut chunks() const { return {terms.size, chunk_terms, chunk_terms}; }
   [[nodiscard]] std::int64_t panels() const { return ceil_div(rows.size, tile_rows); }
   /// From one packed panel to the next, of a chunk of terms.
   [[nodiscard]] static std::int64_t panel_stride(std::int64_t terms_of_it, std::int64_t tile) {
@@ -58,8 +59,9 @@ void PackedMatmul::run(const DenseProduct<F16>& product) {
   run_blocks(product, loops_.f16);
 }
 
-// A slab is as many terms of a block of rows as are packed at once. Sums wait for the next one in
-// C, or, where that has 16 bits, elsewhere, for some thousand columns at a time.
+// A slab is as many terms of a block of rows as are packed at once, in whole chunks, which depend
+// on the number of terms alone: so do an element's bits. Sums wait for the next one in C, or, where
+// that has 16 bits, elsewhere, for some thousand columns at a time.
 template <typename T>
 void PackedMatmul::run_blocks(const DenseProduct<T>& product, const TypedLoops<T>& loops) {
   const ProductForm& form = product.form;
@@ -70,7 +72,8 @@ void PackedMatmul::run_blocks(const DenseProduct<T>& product, const TypedLoops<T
   constexpr std::int64_t kPacked = kPackedRows / size_of(DType::kF32);
   const Cut blocks(form.m, std::max(kFewestRows, kPacked / std::max<std::int64_t>(form.k, 1)),
                    tile);
-  const Cut slabs(form.k, std::max(kTerms, kPacked / blocks.size / kTerms * kTerms), 1);
+  const std::int64_t chunk = Cut(form.k, kTerms, 1).size;
+  const Cut slabs(form.k, std::max<std::int64_t>(1, kPacked / blocks.size / chunk) * chunk, chunk);
   const bool keeps_sums = product.c_dtype != DType::kF32 && slabs.parts > 1;
   const std::int64_t most_sums = kMostSums / size_of(DType::kF32) / blocks.size;
   const Cut columns(form.n, keeps_sums ? std::max(kColumns, most_sums) : form.n,
@@ -82,7 +85,8 @@ void PackedMatmul::run_blocks(const DenseProduct<T>& product, const TypedLoops<T
                      .tile_rows = tile,
                      .columns = {columns.begin(c), columns.size_of_part(c)},
                      .rows = {blocks.begin(r), blocks.size_of_part(r)},
-                     .terms = {slabs.begin(k), form.k == 0 ? 0 : slabs.size_of_part(k)}};
+                     .terms = {slabs.begin(k), form.k == 0 ? 0 : slabs.size_of_part(k)},
+                     .chunk_terms = chunk};
         if (product.c_dtype == DType::kF32) {
           plan.sums =
               static_cast<float*>(product.c) + plan.rows.begin * form.n + plan.columns.begin;

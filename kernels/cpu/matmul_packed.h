@@ -5,8 +5,9 @@
 //   each thread takes 128 columns of C:
 //     for each 256 terms: packs B's (128 KiB, in its second cache) and multiplies all rows by them
 //
-// Packing turns 16-bit elements into f32. Sums are f32 and rounded once, and each is of its terms
-// in order: on any number of threads, and beside whatever other rows, the same bits.
+// Packing turns 16-bit elements into f32. Sums are f32 and rounded once. An element is the sum, in
+// order, of the sums of chunks of its terms: on any number of threads, and beside whatever other
+// rows and columns, the same bits.
 #pragma once
 
 #include <vector>

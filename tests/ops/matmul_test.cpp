@@ -246,8 +246,8 @@ TEST_CASE("the three products equal f64 loops across block edges", "[ops][matmul
 // f16 has no library's kernels anywhere: these are our own, of every instruction set.
 TEST_CASE("f16 products equal f64 loops on every instruction set, in several blocks",
           "[ops][matmul]") {
-  const std::int64_t sizes[][3] = {
-      {1030, 3, 1100}, {1100, 1030, 3}, {3, 1100, 2050}, {5, 1024, 1025}, {1030, 5, 2600}};
+  const std::int64_t sizes[][3] = {{1030, 3, 1100}, {1100, 1030, 3}, {3, 1100, 2050},
+                                   {5, 1024, 1025}, {1030, 5, 2600}, {1000, 5, 2600}};
   for (const CpuIsa isa : supported_isas()) {
     INFO(name_of(isa));
     CpuMatmul matmul(2, loops_for(isa));
@@ -258,7 +258,7 @@ TEST_CASE("f16 products equal f64 loops on every instruction set, in several blo
 }
 
 TEST_CASE("an f16 product has the same bits whatever is computed beside it", "[ops][matmul]") {
-  constexpr std::int64_t kTokens = 1100;  // a block, of two slabs of inputs
+  constexpr std::int64_t kTokens = 1000;  // a block, of two slabs of inputs
   constexpr std::int64_t kInputs = 2300;
   constexpr std::int64_t kOutputs = 4200;  // more columns than sums are kept for at once
   const auto values = [](std::int64_t size, std::uint32_t stream) {
@@ -285,7 +285,7 @@ TEST_CASE("an f16 product has the same bits whatever is computed beside it", "[o
   const std::vector<F16> whole = product(0, kTokens, 0, kOutputs);
   for (const auto& [token, n, output, o] : {std::array<std::int64_t, 4>{0, 1, 0, 9},
                                             {7, 3, 4000, 200},
-                                            {1000, 100, 4059, 20},
+                                            {900, 100, 4059, 20},
                                             {0, kTokens, 4060, 10},
                                             {513, 30, 0, kOutputs}}) {
     const std::vector<F16> part = product(token, n, output, o);

@@ -342,7 +342,7 @@ struct VectorLoops {
   TypedLoops<float> f32;
   TypedLoops<BF16> bf16;
   TypedLoops<F16> f16;
-  /// Of products of packed factors.
+  /// The size of a tile in products of packed factors.
   std::int64_t tile_rows;
   std::int64_t tile_columns;
   double (*sum)(const float* x, std::int64_t n);

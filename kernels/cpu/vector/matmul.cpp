@@ -1,6 +1,7 @@
 // Matrix products in tiles that stay in registers (K. Goto, R. van de Geijn, "Anatomy of
 // High-Performance Matrix Multiplication", 2008): operands are packed as f32, so that a tile reads
-// memory in one run, and each element is the sum of its terms in their order, wherever its tile is.
+// memory in one run, and each element is what it started from plus the sum of its terms in their
+// order, wherever its tile is.
 #include "kernels/cpu/vector/parts.h"
 #include "kernels/cpu/vector/transpose.h"
 #include "kernels/cpu/vector/vec.h"
@@ -92,25 +93,32 @@ template <typename T>
   pack<kTileColumns>(of, out);
 }
 
-/// c = start + a · b, of a whole tile.
+/// c = start + a · b, of one tile.
 template <typename T>
-DSTRAIN_INLINE void multiply_tile(std::int64_t terms,
-                                  const float* a,
-                                  const float* b,
-                                  const float* start,
-                                  std::int64_t start_stride,
-                                  T* c,
-                                  std::int64_t c_stride) {
+struct Tile {
+  std::int64_t terms;
+  const float* a;
+  const float* b;
+  const float* start;
+  std::int64_t start_stride;
+  T* c;
+  std::int64_t c_stride;
+};
+
+template <typename T>
+DSTRAIN_INLINE void multiply(const Tile<T>& of) {
   Vec sums[kTileRows][2] = {};
-  if (start != nullptr) {  // it comes while the sums are made
+  if (of.start != nullptr) {  // it comes while the sums are made
 #pragma GCC unroll 16
     for (int row = 0; row < kTileRows; ++row) {
-      __builtin_prefetch(start + row * start_stride);
-      __builtin_prefetch(start + row * start_stride + kTileColumns - 1);
+      __builtin_prefetch(of.start + row * of.start_stride);
+      __builtin_prefetch(of.start + row * of.start_stride + kTileColumns - 1);
     }
   }
+  const float* a = of.a;
+  const float* b = of.b;
 #pragma GCC unroll 2
-  for (std::int64_t term = 0; term < terms; ++term) {
+  for (std::int64_t term = 0; term < of.terms; ++term) {
     const Vec b0 = load(b);
     const Vec b1 = load(b + kLanes);
 #pragma GCC unroll 16
@@ -124,38 +132,30 @@ DSTRAIN_INLINE void multiply_tile(std::int64_t terms,
   }
 #pragma GCC unroll 16
   for (int row = 0; row < kTileRows; ++row) {
-    if (start != nullptr) {
-      sums[row][0] += load(start + row * start_stride);
-      sums[row][1] += load(start + row * start_stride + kLanes);
+    if (of.start != nullptr) {
+      sums[row][0] += load(of.start + row * of.start_stride);
+      sums[row][1] += load(of.start + row * of.start_stride + kLanes);
     }
-    store(c + row * c_stride, sums[row][0]);
-    store(c + row * c_stride + kLanes, sums[row][1]);
+    store(of.c + row * of.c_stride, sums[row][0]);
+    store(of.c + row * of.c_stride + kLanes, sums[row][1]);
   }
 }
 
 /// The same of a tile of which only some rows and columns exist.
 template <typename T>
-DSTRAIN_INLINE void multiply_edge(std::int64_t rows,
-                                  std::int64_t columns,
-                                  std::int64_t terms,
-                                  const float* a,
-                                  const float* b,
-                                  const float* start,
-                                  std::int64_t start_stride,
-                                  T* c,
-                                  std::int64_t c_stride) {
+DSTRAIN_INLINE void multiply_edge(const Tile<T>& of, std::int64_t rows, std::int64_t columns) {
   float whole[kTileRows * kTileColumns] = {};
-  if (start != nullptr) {
+  if (of.start != nullptr) {
     for (std::int64_t row = 0; row < rows; ++row) {
       for (std::int64_t column = 0; column < columns; ++column) {
-        whole[row * kTileColumns + column] = start[row * start_stride + column];
+        whole[row * kTileColumns + column] = of.start[row * of.start_stride + column];
       }
     }
   }
-  multiply_tile(terms, a, b, whole, kTileColumns, whole, kTileColumns);
+  multiply(Tile<float>{of.terms, of.a, of.b, whole, kTileColumns, whole, kTileColumns});
   for (std::int64_t row = 0; row < rows; ++row) {
     for (std::int64_t column = 0; column < columns; ++column) {
-      assign(c + row * c_stride + column, whole[row * kTileColumns + column]);
+      assign(of.c + row * of.c_stride + column, whole[row * kTileColumns + column]);
     }
   }
 }
@@ -164,19 +164,22 @@ DSTRAIN_INLINE void multiply_edge(std::int64_t rows,
 template <typename T>
 [[gnu::flatten]] void multiply_packed(const PackedProduct<T>& of) {
   for (std::int64_t column = 0; column < of.columns; column += kTileColumns) {
-    const float* const b = of.b + column / kTileColumns * of.b_panel_stride;
-    const std::int64_t columns = of.columns - column;
     for (std::int64_t row = 0; row < of.rows; row += kTileRows) {
-      const float* const a = of.a + row / kTileRows * of.a_panel_stride;
-      const float* const start =
-          of.start == nullptr ? nullptr : of.start + row * of.start_stride + column;
-      T* const c = of.c + row * of.c_stride + column;
-      if (of.rows - row >= kTileRows && columns >= kTileColumns) {
-        multiply_tile(of.terms, a, b, start, of.start_stride, c, of.c_stride);
+      const Tile<T> tile{
+          .terms = of.terms,
+          .a = of.a + row / kTileRows * of.a_panel_stride,
+          .b = of.b + column / kTileColumns * of.b_panel_stride,
+          .start = of.start == nullptr ? nullptr : of.start + row * of.start_stride + column,
+          .start_stride = of.start_stride,
+          .c = of.c + row * of.c_stride + column,
+          .c_stride = of.c_stride};
+      const std::int64_t rows = of.rows - row < kTileRows ? of.rows - row : kTileRows;
+      const std::int64_t columns =
+          of.columns - column < kTileColumns ? of.columns - column : kTileColumns;
+      if (rows == kTileRows && columns == kTileColumns) {
+        multiply(tile);
       } else {
-        multiply_edge(of.rows - row < kTileRows ? of.rows - row : kTileRows,
-                      columns < kTileColumns ? columns : kTileColumns, of.terms, a, b, start,
-                      of.start_stride, c, of.c_stride);
+        multiply_edge(tile, rows, columns);
       }
     }
   }
