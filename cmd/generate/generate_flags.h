@@ -1,4 +1,4 @@
-// What the user of dstrain generate asks for.
+// The flags of dstrain generate.
 #pragma once
 
 #include <cstdint>

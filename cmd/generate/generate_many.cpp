@@ -3,6 +3,7 @@
 #include <chrono>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -17,17 +18,32 @@
 #include "cmd/generate/prompted_model.h"
 #include "cmd/logging.h"
 #include "cmd/rank/stop_signal.h"
-#include "engine/base/amount_text.h"
 #include "engine/config/config_error.h"
 #include "engine/data/prompt_lines.h"
 #include "engine/generate/loaded_model.h"
-#include "launcher/process/errors.h"
 
 namespace dstrain {
 namespace {
 
 constexpr auto kBetweenNews = std::chrono::seconds(10);
 constexpr std::size_t kMostErrors = 20;
+
+PromptedModel::Prompt prompt_in(std::string_view line, const PromptedModel& model) {
+  const auto prompt = read_chat_prompt(line);
+  if (const auto* const why = std::get_if<std::string>(&prompt)) throw ConfigError(*why);
+  return model.prompt_of(std::get<ChatPrompt>(prompt));
+}
+
+GenerationRequest request_of(const PromptLines& lines, std::int64_t i, const PromptedModel& model) {
+  const std::string where = lines.where(i);
+  PromptedModel::Prompt prompt;
+  try {
+    prompt = prompt_in(lines.line(i), model);
+  } catch (const ConfigError& error) {
+    throw ConfigError(fmt::format("{}: {}", where, error.what()));
+  }
+  return model.request(prompt, where);
+}
 
 /// The requests of a file's lines, as many for each as --samples says. Throws one ConfigError for
 /// all lines that are wrong.
@@ -37,19 +53,8 @@ std::vector<GenerationRequest> requests_of(const PromptLines& lines,
   std::vector<GenerationRequest> requests;
   std::vector<std::string> errors;
   for (std::int64_t i = 0; i < lines.size(); ++i) {
-    const std::string where = lines.where(i);
-    const auto prompt = read_chat_prompt(lines.line(i));
     try {
-      if (const auto* const why = std::get_if<std::string>(&prompt)) {
-        throw ConfigError(fmt::format("{}: {}", where, *why));
-      }
-      PromptedModel::Prompt text;
-      try {
-        text = model.prompt_of(std::get<ChatPrompt>(prompt));
-      } catch (const ConfigError& error) {
-        throw ConfigError(fmt::format("{}: {}", where, error.what()));
-      }
-      const GenerationRequest request = model.request(text, where);
+      const GenerationRequest request = request_of(lines, i, model);
       for (std::int64_t sample = 0; sample < flags.samples; ++sample) {
         requests.push_back(request);
         requests.back().sampling.seed += requests.size() - 1;
@@ -89,25 +94,24 @@ GenerationPlan plan_texts(const PromptedModel& model,
   std::int64_t texts = std::min(flags.batch_size.value_or(kDefaultTexts), std::ssize(requests));
   if (!CachedModel::reads_side_by_side(model.spec(), positions)) texts = 1;
   const std::int64_t free = device.memory_info().available_bytes;
-  while (true) {
-    GenerationPlan plan = model.plan(positions, texts, longest);
-    if (plan.memory.bytes() <= free) return plan;
-    if (texts == 1 || flags.batch_size) {
-      throw launcher::PreflightError(
-          fmt::format("generation of {} texts at a time takes {}, and {} is free: {}", texts,
-                      size_text(plan.memory.bytes()), size_text(free),
-                      texts > 1                           ? "a smaller --batch-size takes less"
-                      : plan.sizes.compute == DType::kF32 ? "--dtype bf16 takes half of that"
-                                                          : "fewer --max-tokens take less"));
-    }
+  GenerationPlan plan = model.plan(positions, texts, longest);
+  while (!flags.batch_size && texts > 1 && plan.memory.bytes() > free) {
     texts /= 2;
+    plan = model.plan(positions, texts, longest);
   }
+  check_memory(plan, device);
+  return plan;
 }
 
 /// A prompt's line with what the model has made of it: a text for a text, a message for messages.
+/// Fine-tuning would take "messages" for a whole conversation, so these become the "prompt".
 std::string answered(std::string_view line, const GeneratedText& made) {
   nlohmann::ordered_json json = nlohmann::ordered_json::parse(line);
-  const bool is_text = json.contains("prompt") && json["prompt"].is_string();
+  if (!json.contains("prompt")) {
+    json["prompt"] = json["messages"];
+    json.erase("messages");
+  }
+  const bool is_text = json["prompt"].is_string();
   json["completion"] =
       is_text ? nlohmann::ordered_json(made.text)
               : nlohmann::ordered_json::array({{{"role", "assistant"}, {"content", made.text}}});

@@ -1,3 +1,4 @@
+// dstrain generate --prompt: one text, as it comes.
 #include <string>
 #include <vector>
 
@@ -9,13 +10,11 @@
 #include "cmd/generate/generate.h"
 #include "cmd/generate/prompted_model.h"
 #include "cmd/rank/stop_signal.h"
-#include "engine/base/amount_text.h"
 #include "engine/base/regular_file.h"
 #include "engine/config/config_error.h"
 #include "engine/generate/loaded_model.h"
 #include "engine/generate/log_probabilities.h"
 #include "engine/tokenizer/whole_characters.h"
-#include "launcher/process/errors.h"
 
 namespace dstrain {
 namespace {
@@ -30,16 +29,6 @@ std::string given_text(const GenerateFlags& flags) {
         fmt::format("--prompt-file {}: cannot be read: {}", flags.prompt_file, file.why));
   }
   return std::move(file.text);
-}
-
-void check_memory(const GenerationPlan& plan, Device& device) {
-  const std::int64_t free = device.memory_info().available_bytes;
-  if (plan.memory.bytes() > free) {
-    throw launcher::PreflightError(fmt::format(
-        "generation takes {}, and {} is free: {}", size_text(plan.memory.bytes()), size_text(free),
-        plan.sizes.compute == DType::kF32 ? "--dtype bf16 takes half of that"
-                                          : "fewer --max-tokens take less"));
-  }
 }
 
 void print_json(const GenerateFlags& flags,

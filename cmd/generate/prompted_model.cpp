@@ -11,10 +11,12 @@
 #include <spdlog/spdlog.h>
 
 #include "cmd/rank/rank_threads.h"
+#include "engine/base/amount_text.h"
 #include "engine/checkpoint/run_facts.h"
 #include "engine/config/config_error.h"
 #include "engine/config/model_json.h"
 #include "engine/data/disk_error.h"
+#include "launcher/process/errors.h"
 
 namespace dstrain {
 namespace {
@@ -165,6 +167,19 @@ void PromptedModel::log(const GenerationPlan& plan, const Device& device) const 
                weights_.path.string(), spec_.model_type, name_of(plan.sizes.compute), found_.name,
                device.description());
   spdlog::info("memory {}", describe_memory(plan));
+}
+
+void check_memory(const GenerationPlan& plan, Device& device) {
+  const std::int64_t free = device.memory_info().available_bytes;
+  if (plan.memory.bytes() <= free) return;
+  const std::int64_t texts = plan.sizes.texts;
+  throw launcher::PreflightError(
+      fmt::format("generation{} takes {}, and {} is free: {}",
+                  texts > 1 ? fmt::format(" of {} texts at a time", texts) : "",
+                  size_text(plan.memory.bytes()), size_text(free),
+                  texts > 1                           ? "a smaller --batch-size takes less"
+                  : plan.sizes.compute == DType::kF32 ? "--dtype bf16 takes half of that"
+                                                      : "fewer --max-tokens take less"));
 }
 
 void print_to_stdout(std::string_view text) {

@@ -29,7 +29,7 @@ class PromptedModel {
   [[nodiscard]] const std::string& tokenizer_name() const { return found_.name; }
   [[nodiscard]] const TensorSource& weights() const { return *weights_.tensors; }
 
-  /// What the model is to go on from.
+  /// The text that the model continues.
   struct Prompt {
     std::string text;
     bool is_asked = false;  ///< by the chat template, which writes itself what goes in front
@@ -41,7 +41,7 @@ class PromptedModel {
   [[nodiscard]] GenerationRequest request(const Prompt& prompt, std::string_view where) const;
 
   [[nodiscard]] Backend backend() const;
-  /// What generating such texts takes. Logs nothing and holds nothing.
+  /// The plan for so many texts side by side, with room for prompts and what follows them.
   [[nodiscard]] GenerationPlan plan(std::int64_t positions,
                                     std::int64_t texts,
                                     std::int64_t longest_prompt) const;
@@ -59,6 +59,10 @@ class PromptedModel {
   mutable std::optional<ChatTemplate> chat_;  ///< read when something is first asked
   std::vector<std::int32_t> stops_;           ///< ids that end an answer
 };
+
+/// Throws launcher::PreflightError, with the nearest fix, where the plan takes more memory than is
+/// free.
+void check_memory(const GenerationPlan& plan, Device& device);
 
 /// Throws DiskError.
 void print_to_stdout(std::string_view text);

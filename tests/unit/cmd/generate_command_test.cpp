@@ -10,6 +10,7 @@
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
 
+#include "engine/chat/chat_example.h"
 #include "tests/harness/program.h"
 #include "tests/harness/skip.h"
 
@@ -173,6 +174,31 @@ TEST_CASE("many prompts are continued side by side, each as it would be alone",
   CHECK(pairs[0] == lines[0]);
   CHECK(pairs[1]["prompt"] == lines[0]["prompt"]);
   CHECK(pairs[1]["completion"] != lines[0]["completion"]);
+
+  // Messages become the prompt of a message, which fine-tuning takes as it is.
+  std::ofstream(run.path("asked.jsonl"))
+      << R"({"messages": [{"role": "user", "content": "abc"}], "id": 1}
+{"prompt": [{"role": "user", "content": "cde"}]})";
+  std::ofstream(run.path("asks.jinja")) << "{% for m in messages %}{{ m.content }}{% endfor %}";
+  const Ended asked = with(
+      {"--prompts", run.path("asked.jsonl"), "--chat", "--chat-template", run.path("asks.jinja")});
+  INFO(asked.err);
+  REQUIRE(asked.exit_code == 0);
+  std::istringstream answers(asked.out);
+  const auto messages = lines_of(asked);
+  REQUIRE(messages.size() == 2);
+  CHECK_FALSE(messages[0].contains("messages"));
+  CHECK(messages[0]["id"] == 1);
+  CHECK(messages[0]["prompt"][0]["content"] == "abc");
+  for (std::string line; std::getline(answers, line);) {
+    const auto read = read_chat_example(line);
+    REQUIRE(std::holds_alternative<ChatExample>(read));
+    const ChatExample& example = std::get<ChatExample>(read);
+    CHECK(example.kind == ChatExample::Kind::kCompletion);
+    CHECK(example.answer.prompt_messages == 1);
+    CHECK(example.answer.conversation.messages.size() == 2);
+  }
+
   // All that is wrong, at once.
   std::ofstream(run.path("wrong.jsonl")) << R"({"prompt": "good"}
 {"question": "?"}
