@@ -1,8 +1,7 @@
 #include "engine/comm/across_hosts.h"
 
 #include <algorithm>
-#include <array>
-#include <span>
+#include <utility>
 
 #include "engine/comm/rank_order_reduce.h"
 
@@ -19,7 +18,7 @@ std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
   return (a + b - 1) / b;
 }
 
-/// What a sum in progress takes, by what it is of.
+/// The size of a partial sum, in units of what is added.
 std::int64_t widening(DType dtype) {
   return size_of(partial_dtype(dtype)) / size_of(dtype);
 }
@@ -81,17 +80,17 @@ class AcrossHosts::Reduction {
         host_(layout_.host_of(rank_)),
         last_host_(layout_.hosts() - 1),
         my_lane_(layout_.place_of(rank_)),
+        step_(mesh_.segment_bytes() / widening(call.dtype)),
         parts_(mesh_, in.data(), Channel::kWindow),
         results_(mesh_, out.data(), Channel::kDirect),
         arriving_(mesh_, out.data(), out.bytes(), Channel::kDirect) {
-    const std::int64_t step = mesh_.segment_bytes() / widening(call.dtype);
     const std::int64_t slice = scatters_ ? out.numel() : ceil_div(in.numel(), across_.lanes_);
     for (int lane = 0; lane < across_.lanes_; ++lane) {
       std::vector<int> slices;
       for (int s = lane; s < (scatters_ ? mesh_.size() : lane + 1); ++s) {
         if (!scatters_ || lane_of_target(s) == lane) slices.push_back(s);
       }
-      lanes_.emplace_back(std::move(slices), slice * size_of(call.dtype), in.bytes(), step);
+      lanes_.emplace_back(std::move(slices), slice * size_of(call.dtype), in.bytes(), step_);
       most_pieces_ = std::max(most_pieces_, lanes_.back().pieces());
     }
     for (std::int64_t slot = 0; slot < kScratchSegments; ++slot) {
@@ -139,6 +138,8 @@ class AcrossHosts::Reduction {
   [[nodiscard]] int lane_of_target(int target) const {
     return layout_.place_of(target) % across_.lanes_;
   }
+  /// A member's share of a reduce-scatter.
+  [[nodiscard]] std::int64_t slice_bytes() const { return call_.bytes() / mesh_.size(); }
   [[nodiscard]] std::byte* scratch(std::int64_t slot) const {
     return across_.scratch_.data() + slot * mesh_.segment_bytes();
   }
@@ -147,10 +148,7 @@ class AcrossHosts::Reduction {
   void open() {
     if (scatters_) {
       const int from = member(last_host_, lane_of_target(rank_));
-      const std::int64_t bytes = call_.bytes() / mesh_.size();
-      if (from != rank_) {
-        arriving_.open(from, ceil_div(bytes, mesh_.segment_bytes() / widening(call_.dtype)));
-      }
+      if (from != rank_) arriving_.open(from, ceil_div(slice_bytes(), step_));
       return;
     }
     for (int lane = 0; lane < across_.lanes_; ++lane) {
@@ -197,17 +195,15 @@ class AcrossHosts::Reduction {
     for (const int neighbour : neighbours()) {
       if (neighbour != rank_) mesh_.release(neighbour);
     }
-    auto& leaves = leaving_[static_cast<std::size_t>(slot)];
     if (!is_last) {
-      leaves.send(member(host_ + 1, my_lane_), 0, piece.bytes * widening(call_.dtype));
+      leaving_[static_cast<std::size_t>(slot)].send(member(host_ + 1, my_lane_), 0,
+                                                    piece.bytes * widening(call_.dtype));
     } else if (!scatters_) {
       hand_on(piece);
     } else if (!stays) {
       finished_[static_cast<std::size_t>(slot)].send_to(piece.slice, place, 0, piece.bytes);
     }
   }
-
-  [[nodiscard]] std::int64_t slice_bytes() const { return call_.bytes() / mesh_.size(); }
 
   /// Whether results of an all-reduce have yet to come from the next host.
   [[nodiscard]] bool has_results_to_come() const {
@@ -242,7 +238,8 @@ class AcrossHosts::Reduction {
   const int rank_;
   const int host_;
   const int last_host_;
-  const int my_lane_;  ///< at least across_.lanes_ if it carries none
+  const int my_lane_;        ///< at least across_.lanes_ if it carries none
+  const std::int64_t step_;  ///< bytes of a piece, whose partial sums fill a segment
   std::vector<Lane> lanes_;
   std::int64_t most_pieces_ = 0;  ///< of any lane
   std::int64_t handed_on_ = 0;
@@ -265,9 +262,9 @@ std::int64_t AcrossHosts::buffer_bytes(int members) {
   return members < kFewestMembers ? 0 : kScratchSegments * PeerMesh::segment_bytes(members);
 }
 
-// What the host that sends most sends, in buffers. Where every member sends to every other, those
-// of a host of L out of N send each a part of (N - L) / N of it; along the chain, a host sends what
-// it has added up, and results.
+// These compare the busiest host's traffic, counted in buffers. Where every member sends to every
+// other, each of the L members on a host, out of N, sends (N - L) / N of a buffer; along the chain,
+// a host sends what it has added up, and results.
 bool AcrossHosts::suits_all_reduce(DType dtype) const {
   if (layout_.hosts() < 2 || !layout_.in_rank_order()) return false;
   const std::int64_t chain = layout_.hosts() == 2 ? widening(dtype) : widening(dtype) + 1;

@@ -50,7 +50,7 @@ class AcrossHosts {
  private:
   class Reduction;
 
-  /// Of the host for which it is most: members here times members elsewhere.
+  /// The product of a host's members and those elsewhere, where it is largest.
   [[nodiscard]] std::int64_t most_sent_by_all() const;
 
   PeerMesh& mesh_;

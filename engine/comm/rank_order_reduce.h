@@ -20,7 +20,7 @@ void reduce_in_rank_order(std::span<const void* const> inputs,
                           std::int64_t elements,
                           std::span<void* const> copies = {});
 
-/// What a reduction that is not finished is kept in: f32 for bf16 and f16, otherwise `dtype`.
+/// The dtype of a reduction's partial results: f32 for bf16 and f16, otherwise `dtype`.
 DType partial_dtype(DType dtype);
 
 enum class Total : std::uint8_t { kPartial, kFinal };
