@@ -49,8 +49,9 @@ double seconds_of_children() {
   return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
-// First, so that the largest child so far is this one.
-TEST_CASE("a trillion parameters on 3072 ranks take a second and 200 MiB", "[cmd][estimate]") {
+// First, so that the largest child so far is this one. It takes half a second to a second and a
+// half, by processor; work for each rank of 3072 rather than for each stage would take minutes.
+TEST_CASE("a trillion parameters on 3072 ranks take seconds and 200 MiB", "[cmd][estimate]") {
   if (testing::no_dstrain_here()) return;
   const double before = seconds_of_children();
   const json found = estimate_json({"configs/gpt-1t-tp8-pp64.json", "--hostfile",
@@ -59,7 +60,7 @@ TEST_CASE("a trillion parameters on 3072 ranks take a second and 200 MiB", "[cmd
   CHECK(found["stages"].size() == 64);
   CHECK(found["fit"]["fits"] == true);
 #if defined(NDEBUG) && !defined(DSTRAIN_SANITIZED)
-  CHECK(seconds_of_children() - before < 1.0);
+  CHECK(seconds_of_children() - before < 5.0);
   rusage usage{};
   getrusage(RUSAGE_CHILDREN, &usage);
   CHECK(usage.ru_maxrss < 200 * 1024);  // KiB
