@@ -155,11 +155,11 @@ Backend PromptedModel::backend() const {
 GenerationPlan PromptedModel::plan(std::int64_t positions,
                                    std::int64_t texts,
                                    std::int64_t longest_prompt) const {
-  return plan_generation(spec_,
-                         {.compute = compute_,
-                          .positions = positions,
-                          .texts = texts,
-                          .chunk_tokens = std::max(texts, std::min(longest_prompt, kPromptChunk))});
+  const std::int64_t chunk = std::min(texts * longest_prompt, kPromptChunk);
+  return plan_generation(spec_, {.compute = compute_,
+                                 .positions = positions,
+                                 .texts = texts,
+                                 .chunk_tokens = std::max(texts, chunk)});
 }
 
 void PromptedModel::log(const GenerationPlan& plan, const Device& device) const {

@@ -22,7 +22,7 @@ CachedModel::CachedModel(const ModelSpec& model,
     text.tokens.reserve(static_cast<std::size_t>(sizes.positions));
   }
   parts_.reserve(texts_.size());
-  tokens_.reserve(texts_.size());
+  tokens_.reserve(static_cast<std::size_t>(sizes.chunk_tokens));
   const std::vector<BufferDecl>& buffers = context.blueprint.buffers();
   for (std::size_t i = 0; i < buffers.size(); ++i) {
     if (buffers[i].lifetime == Lifetime::kCache) caches_.push_back({static_cast<int>(i)});
@@ -64,19 +64,22 @@ std::span<const float> CachedModel::extend(std::span<const std::int32_t> tokens,
 }
 
 void CachedModel::extend_each(std::span<const Next> next) {
+  check(sizes_.texts > 1, "a model of {} positions extends a text alone", sizes_.positions);
   parts_.clear();
   tokens_.clear();
-  for (const auto& [text, token] : next) {
+  for (const auto& [text, tokens] : next) {
     Text& of = at(text);
-    check(of.position + 1 <= sizes_.positions, "a token behind {} of at most {} positions",
-          of.position, sizes_.positions);
-    parts_.push_back(
-        {.first_row = text * sizes_.positions, .positions = {of.position, of.position + 1}});
-    tokens_.push_back(token);
+    const std::int64_t end = of.position + std::ssize(tokens);
+    check(!tokens.empty() && end <= sizes_.positions, "{} tokens behind {} of at most {} positions",
+          tokens.size(), of.position, sizes_.positions);
+    parts_.push_back({.first_row = text * sizes_.positions, .positions = {of.position, end}});
+    tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
     of.tokens.resize(static_cast<std::size_t>(of.position));
-    of.tokens.push_back(token);
-    ++of.position;
+    of.tokens.insert(of.tokens.end(), tokens.begin(), tokens.end());
+    of.position = end;
   }
+  check(std::ssize(tokens_) <= sizes_.chunk_tokens, "{} tokens at once, of at most {}",
+        tokens_.size(), sizes_.chunk_tokens);
   forward(tokens_);
   fetch_logits();
 }

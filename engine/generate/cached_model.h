@@ -44,10 +44,11 @@ class CachedModel {
       std::int64_t text = 0);
   struct Next {
     std::int64_t text;
-    std::int32_t token;
+    std::span<const std::int32_t> tokens;  ///< at least one
   };
-  /// Appends a token to each of several texts, in one forward. Then logits(i) are those of what
-  /// follows the i-th of them, valid until the next call.
+  /// Appends tokens to each of several texts, in one forward of chunk_tokens at most. Then
+  /// logits(i) are those of what follows the last of the i-th, valid until the next call. Only
+  /// where texts are read side by side.
   void extend_each(std::span<const Next> next);
   [[nodiscard]] std::span<const float> logits(std::size_t i) const;
   /// Makes a text the first `position` tokens of another.
@@ -83,7 +84,7 @@ class CachedModel {
   std::vector<BufferRef> caches_;
   std::vector<Text> texts_;
   std::vector<Extension::Text> parts_;  // of the forward under way, or the last one
-  std::vector<std::int32_t> tokens_;    // of extend_each
+  std::vector<std::int32_t> tokens_;    // of extend_each's forward
   std::vector<float> fetched_;          // [ranks, parts, their columns]
   std::vector<float> logits_;           // [parts, columns]
   std::size_t columns_ = 0;

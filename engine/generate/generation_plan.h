@@ -17,7 +17,7 @@ struct GenerationSizes {
   DType compute = DType::kF32;
   std::int64_t positions = 1;     ///< of prompt and generated text together: rows of a text's cache
   std::int64_t texts = 1;         ///< that are read side by side, each with a cache
-  std::int64_t chunk_tokens = 1;  ///< that one forward computes at most, of one text or of all
+  std::int64_t chunk_tokens = 1;  ///< that one forward computes at most, of all texts together
 };
 
 struct GenerationPlan {
@@ -29,7 +29,7 @@ struct GenerationPlan {
   MemoryPlan memory;
 };
 
-/// The number of positions that a forward computes at once if a prompt is longer: enough for the
+/// The number of tokens that a forward computes at once if prompts are longer: enough for the
 /// matrix products to run at full speed, few enough that scratch stays small beside the weights.
 constexpr std::int64_t kPromptChunk = 256;
 

@@ -103,6 +103,152 @@ class GrowingText {
   GeneratedText result_;
 };
 
+/// Texts on their way, each in a place of the model's caches. A forward reads the next token of
+/// each whose prompt is read, and of the other prompts as much as it has room for.
+class TextsSideBySide {
+ public:
+  TextsSideBySide(CachedModel& model,
+                  const Tokenizer& tokenizer,
+                  const std::vector<GenerationRequest>& requests,
+                  const TextsHooks& hooks)
+      : model_(model),
+        tokenizer_(tokenizer),
+        requests_(requests),
+        hooks_(hooks),
+        of_each_{.stop_requested = hooks.stop_requested},
+        places_(static_cast<std::size_t>(model.sizes().texts)) {}
+
+  void generate() {
+    while (!hooks_.stop_requested()) {
+      begin_texts();
+      collect_tokens();
+      if (next_.empty()) return;
+      hooks_.before_forward();
+      model_.extend_each(next_);
+      for (std::size_t i = 0; i < next_.size(); ++i) {
+        go_on(next_[i].text, model_.logits(i));
+      }
+    }
+    for (Place& place : places_) {
+      if (place.text != nullptr) draw(place, {});
+    }
+  }
+
+ private:
+  struct Place {
+    std::size_t request = 0;
+    std::unique_ptr<GrowingText> text;  // nullptr: the place is free
+    std::span<const std::int32_t> prompt;
+    std::optional<std::int64_t> twin;  // the place that is reading the prompt for this one too
+    std::int32_t token = 0;            // the next one to be read behind the prompt
+  };
+
+  [[nodiscard]] Place& at(std::int64_t place) { return places_[static_cast<std::size_t>(place)]; }
+  /// How much of a place's prompt is yet to be read.
+  [[nodiscard]] std::int64_t left_of_prompt(std::int64_t place) {
+    return std::max<std::int64_t>(0, std::ssize(at(place).prompt) - model_.position(place));
+  }
+
+  void begin_texts() {
+    for (std::int64_t place = 0; place < std::ssize(places_); ++place) {
+      while (at(place).text == nullptr && begun_ < requests_.size() && !hooks_.stop_requested()) {
+        begin(place, begun_++);
+      }
+    }
+  }
+
+  void begin(std::int64_t to, std::size_t request) {
+    Place& place = at(to);
+    const GenerationRequest& of = requests_[request];
+    const bool is_known = std::ranges::equal(at(last_).prompt, of.prompt);
+    place.request = request;
+    place.text = std::make_unique<GrowingText>(model_, tokenizer_, of, of_each_);
+    place.prompt = of.prompt;
+    if (is_known && left_of_prompt(last_) > 0) {
+      place.twin = last_;
+      return;
+    }
+    if (!is_known) {
+      model_.rewind(0, to);
+    } else if (last_ == to) {
+      model_.rewind(std::ssize(of.prompt), to);
+    } else {
+      model_.copy(last_, to, std::ssize(of.prompt));
+    }
+    last_ = to;
+    if (is_known) draw(place, behind_last_);
+  }
+
+  void collect_tokens() {
+    next_.clear();
+    std::int64_t room = model_.sizes().chunk_tokens;
+    for (const bool of_prompts : {false, true}) {
+      for (std::int64_t i = 0; i < std::ssize(places_) && room > 0; ++i) {
+        const Place& place = at(i);
+        if (place.text == nullptr || place.twin || (left_of_prompt(i) > 0) != of_prompts) continue;
+        const auto count = static_cast<std::size_t>(std::min(room, left_of_prompt(i)));
+        const auto begin = static_cast<std::size_t>(model_.position(i));
+        next_.push_back(
+            {i, of_prompts ? place.prompt.subspan(begin, count) : std::span(&place.token, 1)});
+        room -= std::ssize(next_.back().tokens);
+      }
+    }
+  }
+
+  /// With the logits of what follows all that a place has read.
+  void go_on(std::int64_t from, std::span<const float> logits) {
+    Place& place = at(from);
+    if (left_of_prompt(from) > 0) return;
+    if (from == last_ && model_.position(from) == std::ssize(place.prompt)) {
+      behind_last_.assign(logits.begin(), logits.end());
+    }
+    for (std::int64_t to = 0; to < std::ssize(places_); ++to) {
+      if (at(to).twin != from) continue;
+      at(to).twin.reset();
+      model_.copy(from, to, std::ssize(place.prompt));
+      draw(at(to), logits);
+    }
+    draw(place, logits);
+  }
+
+  void draw(Place& place, std::span<const float> logits) {
+    if (const std::optional<std::int32_t> token = place.text->draw(logits)) {
+      place.token = *token;
+    } else {
+      hooks_.on_end(place.request, place.text->finish());
+      place.text = nullptr;
+    }
+  }
+
+  CachedModel& model_;
+  const Tokenizer& tokenizer_;
+  const std::vector<GenerationRequest>& requests_;
+  const TextsHooks& hooks_;
+  const GenerationHooks of_each_;
+  std::vector<Place> places_;
+  std::size_t begun_ = 0;
+  std::int64_t last_ = 0;           // the place whose prompt was begun last
+  std::vector<float> behind_last_;  // the logits of what follows it, once it is read
+  std::vector<CachedModel::Next> next_;
+};
+
+/// What generates otherwise than beside others, as texts that grow into another rotation do.
+void generate_one_by_one(CachedModel& model,
+                         const Tokenizer& tokenizer,
+                         const std::vector<GenerationRequest>& requests,
+                         const TextsHooks& hooks) {
+  const GenerationHooks of_each{.stop_requested = [&] {
+    hooks.before_forward();
+    return hooks.stop_requested();
+  }};
+  for (std::size_t i = 0; i < requests.size() && !hooks.stop_requested(); ++i) {
+    const std::vector<std::int32_t>& prompt = requests[i].prompt;
+    const bool is_known = i > 0 && requests[i - 1].prompt == prompt;
+    model.rewind(is_known ? std::ssize(prompt) - 1 : 0);
+    hooks.on_end(i, generate_text(model, tokenizer, requests[i], of_each));
+  }
+}
+
 }  // namespace
 
 std::string_view name_of(EndReason reason) {
@@ -126,7 +272,8 @@ GeneratedText generate_text(CachedModel& model,
   GrowingText text(model, tokenizer, request, hooks);
   Clock::time_point began = Clock::now();
   std::span<const float> logits =
-      model.extend(request.prompt, [&] { return !hooks.stop_requested(); });
+      model.extend(std::span(request.prompt).subspan(static_cast<std::size_t>(model.position())),
+                   [&] { return !hooks.stop_requested(); });
   const double prompt_seconds = seconds_since(began);
   began = Clock::now();
   std::int64_t steps = 0;
@@ -145,64 +292,11 @@ void generate_texts(CachedModel& model,
                     const Tokenizer& tokenizer,
                     const std::vector<GenerationRequest>& requests,
                     const TextsHooks& hooks) {
-  const GenerationHooks of_each{.stop_requested = hooks.stop_requested};
-  struct Reader {
-    std::size_t request = 0;
-    std::unique_ptr<GrowingText> text;        // nullptr: the place is free
-    const GenerationRequest* read = nullptr;  // whose prompt is in the cache
-  };
-  std::vector<Reader> places(static_cast<std::size_t>(model.sizes().texts));
-  std::size_t last = 0;            // the place that read a prompt last
-  std::vector<float> behind_last;  // the logits of what follows it
-  std::vector<CachedModel::Next> next;
-  const auto go_on = [&](std::size_t place, std::span<const float> logits) {
-    Reader& of = places[place];
-    if (const std::optional<std::int32_t> token = of.text->draw(logits)) {
-      next.push_back({static_cast<std::int64_t>(place), *token});
-    } else {
-      hooks.on_end(of.request, of.text->finish());
-      of.text = nullptr;
-    }
-  };
-  const auto begin = [&](std::size_t place, std::size_t request) {
-    Reader& of = places[place];
-    const std::vector<std::int32_t>& prompt = requests[request].prompt;
-    const auto text = static_cast<std::int64_t>(place);
-    const bool is_read = places[last].read != nullptr && places[last].read->prompt == prompt;
-    if (is_read && last != place) {
-      model.copy(static_cast<std::int64_t>(last), text, std::ssize(prompt));
-    } else if (is_read) {
-      model.rewind(std::ssize(prompt), text);
-    } else {
-      hooks.before_forward();
-      model.rewind(0, text);
-      const std::span<const float> logits = model.extend(
-          prompt, [] { return true; }, text);
-      behind_last.assign(logits.begin(), logits.end());
-    }
-    last = place;
-    of = {.request = request,
-          .text = std::make_unique<GrowingText>(model, tokenizer, requests[request], of_each),
-          .read = &requests[request]};
-    go_on(place, behind_last);
-  };
-  std::vector<CachedModel::Next> read;
-  std::size_t begun = 0;
-  do {
-    for (std::size_t place = 0; place < places.size(); ++place) {
-      while (places[place].text == nullptr && begun < requests.size() && !hooks.stop_requested()) {
-        begin(place, begun++);
-      }
-    }
-    read.swap(next);
-    next.clear();
-    if (read.empty()) continue;
-    hooks.before_forward();
-    model.extend_each(read);
-    for (std::size_t i = 0; i < read.size(); ++i) {
-      go_on(static_cast<std::size_t>(read[i].text), model.logits(i));
-    }
-  } while (!next.empty() || (begun < requests.size() && !hooks.stop_requested()));
+  if (model.sizes().texts == 1) {
+    generate_one_by_one(model, tokenizer, requests, hooks);
+  } else {
+    TextsSideBySide(model, tokenizer, requests, hooks).generate();
+  }
 }
 
 }  // namespace dstrain

@@ -52,15 +52,15 @@ struct GeneratedText {
   std::int64_t steps = 0;       ///< forwards of one token, in token_seconds
 };
 
-/// `model` must have read nothing yet and have room for the prompt and max_tokens - 1. Only ids of
-/// `tokenizer` are drawn; the model's vocabulary may be larger.
+/// `model` must have read nothing yet, or a part of the prompt, and have room for the prompt and
+/// max_tokens - 1. Only ids of `tokenizer` are drawn; the model's vocabulary may be larger.
 GeneratedText generate_text(CachedModel& model,
                             const Tokenizer& tokenizer,
                             const GenerationRequest& request,
                             const GenerationHooks& hooks);
 
 struct TextsHooks {
-  /// Called before each forward of the model.
+  /// Called before each forward of the model, and maybe once more.
   std::function<void()> before_forward = [] {};
   /// Called with each text as it ends, and its place among the requests.
   std::function<void(std::size_t, GeneratedText)> on_end = [](std::size_t, GeneratedText) {};
@@ -69,7 +69,8 @@ struct TextsHooks {
 };
 
 /// Generates as many texts at a time as the model reads side by side: where one ends, the next
-/// begins. A prompt that equals the one before it is read once for both.
+/// begins, and its prompt is read beside the others' tokens. A prompt that equals the one before it
+/// is read once for both.
 void generate_texts(CachedModel& model,
                     const Tokenizer& tokenizer,
                     const std::vector<GenerationRequest>& requests,

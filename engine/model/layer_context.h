@@ -19,7 +19,7 @@ struct ContextGroups {
 };
 
 /// The tokens that a forward computes, for layers that extend a cache
-/// (LayerShape::cache_positions): of one text several in a row, or of several texts one each.
+/// (LayerShape::cache_positions): of each of these texts the next, one or several in a row.
 struct Extension {
   struct Text {
     std::int64_t first_row = 0;  ///< of the caches, where those of the text begin

@@ -50,6 +50,16 @@ LossHead LossHead::declare(const LayerShape& shape,
         {"head_squares", {columns}, DType::kF32, Lifetime::kScratch, LayerKind::kLogits});
   }
   if (shape.extends_cache()) {
+    if (shape.cache_texts > 1) {
+      const auto last = [&](const char* name) {
+        return blueprint.add_buffer({name,
+                                     {shape.cache_texts, shape.model.hidden_size},
+                                     shape.compute,
+                                     Lifetime::kScratch});
+      };
+      head.last_residual_ = last("last_residual");
+      head.last_delta_ = last("last_delta");
+    }
     // Logits are f32 whatever the blocks compute in, since tokens are drawn from them.
     head.logits_ = blueprint.add_buffer({"logits",
                                          {shape.cache_texts, head.scores_ ? 1 : columns},
@@ -120,11 +130,27 @@ void LossHead::forward(const LayerContext& context,
     norm_.forward(context, slot, residual, delta);
     return;
   }
-  // A single text counts by its last token; several texts have one token each, so all rows count.
+  const LayerContext last = at_last_tokens(context);
   const std::int64_t tokens = residual.dim(0);
-  const std::int64_t first = tokens - std::ssize(context.extension->texts);
-  norm_.forward(at_last_tokens(context), slot, residual.rows(first, tokens),
-                delta.rows(first, tokens));
+  const std::int64_t texts = last.extension->tokens;
+  if (texts == 1 || texts == tokens) {
+    norm_.forward(last, slot, residual.rows(tokens - texts, tokens),
+                  delta.rows(tokens - texts, tokens));
+    return;
+  }
+  const Tensor last_residual = context.buffer(last_residual_).rows(0, texts);
+  const Tensor last_delta = context.buffer(last_delta_).rows(0, texts);
+  std::int64_t to = 0;
+  context.extension->for_each_text([&](const Extension::Text&, Range rows) {
+    const auto copy_last = [&](ConstTensor from, Tensor into) {
+      context.device.copy(from.rows(rows.end - 1, rows.end), into.rows(to, to + 1),
+                          context.compute);
+    };
+    copy_last(residual, last_residual);
+    copy_last(delta, last_delta);
+    ++to;
+  });
+  norm_.forward(last, slot, last_residual, last_delta);
 }
 
 ConstTensor LossHead::next_logits(const LayerContext& context) const {

@@ -48,7 +48,8 @@ class LossHead {
   /// `embedding_table` is what a tied head multiplies by.
   static LossHead declare(const LayerShape& shape, ParamRef embedding_table, Blueprint& blueprint);
 
-  /// Computes the final norm of residual + delta; only of the last token where a cache is extended.
+  /// Computes the final norm of residual + delta; where a cache is extended, only of the last token
+  /// of each text.
   void forward(const LayerContext& context,
                int slot,
                ConstTensor residual,
@@ -168,6 +169,8 @@ class LossHead {
   bool scores_ = false;
   float logit_cap_ = 0.0F;  // 0: none
   Norm norm_;
+  BufferRef last_residual_;  // scratch [texts, C], as the next, where several texts are read
+  BufferRef last_delta_;
   ParamRef weight_;          // [V, C]: own, or the embedding's
   BufferRef all_logits_;     // scratch [ranks, texts, V]; where several ranks extend a cache
   BufferRef logits_;         // scratch [chunk, V]; [texts, V] where a cache is extended

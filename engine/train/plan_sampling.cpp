@@ -30,7 +30,7 @@ std::optional<SamplingPlan> plan_sampling(const Config& config,
       .compute = shape.compute,
       .positions = shape.sequence,
       .texts = texts,
-      .chunk_tokens = std::max(texts, std::min(shape.sequence, kPromptChunk))};
+      .chunk_tokens = std::max(texts, std::min(texts * shape.sequence, kPromptChunk))};
   shape.batch = 1;
   shape.sequence = sizes.chunk_tokens;
   shape.cache_positions = sizes.positions;
