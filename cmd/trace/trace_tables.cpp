@@ -49,11 +49,16 @@ void add_transfer(const Json& event, std::vector<TransferRow>& rows) {
 
 void add_operation(const Json& event, std::vector<OperationRow>& rows) {
   const std::string name = event.at("name");
-  auto row = std::find_if(rows.begin(), rows.end(),
-                          [&](const OperationRow& other) { return other.name == name; });
-  if (row == rows.end()) row = rows.insert(rows.end(), {.name = name});
+  const Json& args = event.at("args");
+  const std::string sizes = args.value("sizes", std::string());
+  auto row = std::find_if(rows.begin(), rows.end(), [&](const OperationRow& other) {
+    return other.name == name && other.sizes == sizes;
+  });
+  if (row == rows.end()) row = rows.insert(rows.end(), {.name = name, .sizes = sizes});
   row->count += 1.0;
   row->seconds += event.at("dur").get<double>() * 1e-6;
+  row->flops += args.value("flops", 0.0);
+  row->bytes += args.value("bytes", 0.0);
 }
 
 /// The number in "blocks.12"; -1: it is no block.
@@ -129,6 +134,8 @@ TraceTables tables_of(const std::filesystem::path& folder, int rank) {
   for (OperationRow& operation : tables.operations) {
     operation.count /= steps;
     operation.seconds /= steps;
+    operation.flops /= steps;
+    operation.bytes /= steps;
   }
   const auto longer = [](const auto& a, const auto& b) { return a.seconds > b.seconds; };
   std::stable_sort(tables.transfers.begin(), tables.transfers.end(), longer);
@@ -198,18 +205,27 @@ std::string to_text(const TraceTables& tables) {
   constexpr std::size_t kMostOperations = 30;
   constexpr std::size_t kMostOfName = 56;  // a GPU's kernels have long ones
   std::size_t name_width = 24;
+  std::size_t sizes_width = 6;
   const auto shown =
       std::span(tables.operations).first(std::min(tables.operations.size(), kMostOperations));
   for (const OperationRow& row : shown) {
     name_width = std::max(name_width, std::min(row.name.size(), kMostOfName));
+    const auto begins_character = [](char byte) { return (byte & 0xC0) != 0x80; };
+    const auto width = std::count_if(row.sizes.begin(), row.sizes.end(), begins_character);
+    sizes_width = std::max(sizes_width, static_cast<std::size_t>(width) + 2);
   }
-  text += fmt::format("\n{:<{}}{:>10}{:>12}{:>12}{:>10}\n", "OPERATION", name_width, "A STEP",
-                      "TOTAL ms", "MEAN ms", "SHARE");
+  text += fmt::format("\n{:<{}}{:>{}}{:>10}{:>12}{:>12}{:>10}{:>10}{:>10}\n", "OPERATION",
+                      name_width, "SIZES", sizes_width, "A STEP", "TOTAL ms", "MEAN ms", "SHARE",
+                      "GFLOP/s", "GB/s");
+  const auto rate = [](double work, double seconds) {
+    return work > 0.0 && seconds > 0.0 ? fmt::format("{:.1f}", work * 1e-9 / seconds) : "";
+  };
   for (const OperationRow& row : shown) {
-    text += fmt::format(
-        "{:<{}}{:>10.1f}{:>12.3f}{:>12.4f}{:>8.1f} %\n", row.name.substr(0, kMostOfName),
-        name_width, row.count, row.seconds * 1e3, row.seconds * 1e3 / row.count,
-        tables.step_seconds > 0.0 ? 100.0 * row.seconds / tables.step_seconds : 0.0);
+    text += fmt::format("{:<{}}{:>{}}{:>10.1f}{:>12.3f}{:>12.4f}{:>8.1f} %{:>10}{:>10}\n",
+                        row.name.substr(0, kMostOfName), name_width, row.sizes, sizes_width,
+                        row.count, row.seconds * 1e3, row.seconds * 1e3 / row.count,
+                        tables.step_seconds > 0.0 ? 100.0 * row.seconds / tables.step_seconds : 0.0,
+                        rate(row.flops, row.seconds), rate(row.bytes, row.seconds));
   }
   return text;
 }
@@ -236,7 +252,13 @@ std::string to_json_text(const TraceTables& tables) {
   }
   Json operations = Json::array();
   for (const OperationRow& row : tables.operations) {
-    operations.push_back({{"name", row.name}, {"count", row.count}, {"seconds", row.seconds}});
+    const auto known = [](double work) { return work > 0.0 ? Json(work) : Json(nullptr); };
+    operations.push_back({{"name", row.name},
+                          {"sizes", row.sizes.empty() ? Json(nullptr) : Json(row.sizes)},
+                          {"count", row.count},
+                          {"seconds", row.seconds},
+                          {"flops", known(row.flops)},
+                          {"bytes", known(row.bytes)}});
   }
   const Json json = {
       {"rank", tables.rank},    {"steps", tables.steps}, {"step_seconds", tables.step_seconds},

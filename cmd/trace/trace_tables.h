@@ -35,11 +35,14 @@ struct UnitRow {
   double flops = 0.0;  ///< of a step on this rank, forward and backward; 0: not known
 };
 
-/// An operation, or a kernel of a GPU, by its name; transfers apart.
+/// An operation, or a kernel of a GPU, by its name and sizes; transfers apart.
 struct OperationRow {
   std::string name;
-  double count = 0.0;  ///< of a step, as the next one
+  std::string sizes;   ///< "1024×3072×768", m×n×k of a product; empty: not told
+  double count = 0.0;  ///< of a step, as all below
   double seconds = 0.0;
+  double flops = 0.0;  ///< 0: not known
+  double bytes = 0.0;  ///< that must be read and written at least; 0: not known
 };
 
 struct TraceTables {

@@ -1,5 +1,7 @@
 #include "kernels/core/trace_log.h"
 
+#include <algorithm>
+#include <string>
 #include <utility>
 
 namespace dstrain {
@@ -90,13 +92,29 @@ TraceLog::Thread::~Thread() {
   buffer_ = previous_;
 }
 
+void TraceSpan::add(const TraceWork& work, std::initializer_list<std::int64_t> sizes) {
+  event_.flops = std::max<std::int64_t>(0, event_.flops) + work.flops;
+  event_.bytes = std::max<std::int64_t>(0, event_.bytes) + work.bytes;
+  if (sizes.size() == 0) return;
+  std::string text;
+  for (const std::int64_t size : sizes) {
+    text += (text.empty() ? "" : "×") + std::to_string(size);
+  }
+  event_.sizes = log_->keep(text);
+}
+
 void TraceSpan::begin(const TraceEvent& event) {
   event_ = event;
+  if (event.kind == TraceKind::kOperation) outer_ = std::exchange(operation_, this);
   event_.begin_ns = TraceLog::now();
 }
 
 void TraceSpan::end() {
   event_.end_ns = TraceLog::now();
+  if (event_.kind == TraceKind::kOperation) {
+    operation_ = outer_;
+    if (event_.flops != TraceEvent::kNone) add_work({event_.flops, event_.bytes});
+  }
   log_->add(event_);
 }
 

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -37,7 +38,9 @@ struct TraceEvent {
   std::int64_t begin_ns = 0;  ///< of this host's steady clock
   std::int64_t end_ns = 0;
   std::int64_t number = kNone;  ///< that tells events of one name apart: step, micro-batch, message
-  std::int64_t bytes = kNone;   ///< of a collective's whole buffer
+  std::int64_t bytes = kNone;   ///< of a collective's whole buffer; that an operation must move
+  std::int64_t flops = kNone;   ///< of an operation
+  std::string_view sizes{};     ///< of an operation, which tell those of one name apart
   std::string_view group{};     ///< of a collective
   std::string_view purpose{};   ///< likewise
   int ranks = 0;                ///< in that group
@@ -145,6 +148,12 @@ class TraceLog {
   std::unordered_set<std::string> kept_;
 };
 
+/// What an operation computes, and the bytes that it must read and write at least.
+struct TraceWork {
+  std::int64_t flops = 0;
+  std::int64_t bytes = 0;
+};
+
 /// An event that lasts as long as this exists.
 class TraceSpan {
  public:
@@ -161,12 +170,23 @@ class TraceSpan {
     if (log_ != nullptr) end();
   }
 
+  /// Whether an operation is under way on this thread that is recorded.
+  static bool is_recording() { return operation_ != nullptr; }
+  /// Adds to what that operation does; nothing where there is none. `sizes`: of this work.
+  static void add_work(const TraceWork& work, std::initializer_list<std::int64_t> sizes = {}) {
+    if (operation_ != nullptr) operation_->add(work, sizes);
+  }
+
  private:
+  void add(const TraceWork& work, std::initializer_list<std::int64_t> sizes);
   void begin(const TraceEvent& event);
   void end();
 
   TraceLog* const log_;
   TraceEvent event_;
+  TraceSpan* outer_ = nullptr;  // of an operation: the one that it is a part of
+
+  constinit static inline thread_local TraceSpan* operation_ = nullptr;
 };
 
 }  // namespace dstrain

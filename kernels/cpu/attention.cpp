@@ -7,6 +7,7 @@
 
 #include "kernels/attention_operands.h"
 #include "kernels/cpu/cpu_ops.h"
+#include "kernels/cpu/operation_work.h"
 #include "kernels/cpu/parallel_for.h"
 #include "kernels/cpu/typed.h"
 
@@ -84,6 +85,7 @@ void CpuOps::rope(const AttentionShape& shape,
   expect_rope(shape, qkv, cos_PR, sin_PR, positions_N);
   const std::int64_t tokens = shape.batch * shape.sequence;
   stream.run([=, this] {
+    note_moved(qkv, qkv);
     constexpr std::int64_t kRows = 16;
     const std::int64_t width = qkv_width(shape);
     const auto* const positions = pointer<std::int32_t>(positions_N);
@@ -115,6 +117,7 @@ void CpuOps::attention_forward(const AttentionForward& attention, Stream& stream
   const auto& [in, out, logsumexp_BHT] = attention;
   expect_attention(in, out, logsumexp_BHT);
   stream.run([=, this, in = in, out = out, logsumexp_BHT = logsumexp_BHT] {
+    note_attention(in, 2, out.bytes());
     const AttentionShape& shape = in.shape;
     const std::int64_t blocks = blocks_of(shape);
     const std::int64_t pairs = shape.batch * shape.key_value_heads;
@@ -145,6 +148,7 @@ void CpuOps::attention_forward(const AttentionForward& attention, Stream& stream
 void CpuOps::attention_backward(const AttentionBackward& attention, Stream& stream) {
   expect_attention_backward(attention);
   stream.run([=, this, back = attention] {
+    note_attention(back.in, 5, back.out.bytes() + back.dout.bytes());
     const AttentionOperands& in = back.in;
     const AttentionShape& shape = in.shape;
     const std::int64_t pairs = shape.batch * shape.key_value_heads;

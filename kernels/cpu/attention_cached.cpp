@@ -6,6 +6,7 @@
 
 #include "kernels/attention_operands.h"
 #include "kernels/cpu/cpu_ops.h"
+#include "kernels/cpu/operation_work.h"
 #include "kernels/cpu/parallel_for.h"
 #include "kernels/cpu/typed.h"
 
@@ -28,6 +29,7 @@ void CpuOps::attention_cached(const AttentionShape& shape,
   const std::int64_t cached_width = 2 * kv_heads * depth;
   expect_attention_cached(shape, first_position, reach, qkv, cache, out, logsumexp_HT);
   stream.run([=, this, reach = reach] {
+    note_moved(cache.rows(0, first_position + added), qkv, out);
     with_loops(loops_, qkv.dtype(), [&]<typename T>(const TypedLoops<T>& loops) {
       const std::int64_t qkv_width = query_width + cached_width;
       T* const stored = pointer<T>(cache);

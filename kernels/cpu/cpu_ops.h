@@ -40,8 +40,8 @@ class CpuOps final : public Ops {
                     std::int64_t width,
                     Write write,
                     float* total);
-  /// Implement attention_forward and attention_backward where attention is not plain
-  /// (attention_operands.h).
+  /// Computes a product within an operation.
+  void run(const MatrixProduct& product);
   /// Implements linear_forward for one token.
   void linear_one_token(
       ConstTensor x_NI, ConstTensor w_OI, ConstTensor bias_O, Tensor y_NO, Stream& stream);

@@ -6,6 +6,7 @@
 #include <emmintrin.h>
 
 #include "kernels/cpu/cpu_ops.h"
+#include "kernels/cpu/operation_work.h"
 #include "kernels/cpu/parallel_for.h"
 #include "kernels/cpu/typed.h"
 #include "kernels/elementwise_operands.h"
@@ -34,6 +35,7 @@ void stream_zeros(std::byte* data, std::int64_t bytes) {
 void CpuOps::add(ConstTensor a, ConstTensor b, Tensor y, Stream& stream) {
   const std::int64_t n = expect_add(a, b, y);
   stream.run([=, this] {
+    note_moved(a, b, y);
     with_loops(loops_, a.dtype(), [&]<typename T>(const TypedLoops<T>& loops) {
       parallel_pieces(threads_, n, kPiece, [&](std::int64_t begin, std::int64_t end) {
         loops.add(pointer<T>(a) + begin, pointer<T>(b) + begin, pointer<T>(y) + begin, end - begin);
@@ -47,6 +49,7 @@ void CpuOps::cast(ConstTensor in, Tensor out, Stream& stream) {
   expect(out, "cast: out", out.dtype(), n);
   if (in.dtype() == out.dtype()) {
     stream.run([=, threads = threads_on(stream)] {
+      note_moved(in, out);
       const std::int64_t size = size_of(in.dtype());
       parallel_pieces(threads, n * size, kPiece * size, [&](std::int64_t begin, std::int64_t end) {
         std::memmove(pointer<std::byte>(out) + begin, pointer<std::byte>(in) + begin,
@@ -57,6 +60,7 @@ void CpuOps::cast(ConstTensor in, Tensor out, Stream& stream) {
   }
   expect_conversion(in, "cast: in", out, "cast: out");
   stream.run([=, this, threads = threads_on(stream)] {
+    note_moved(in, out);
     with_loops(loops_, in.dtype(), [&]<typename T>(const TypedLoops<T>& loops) {
       parallel_pieces(threads, n, kPiece, [&](std::int64_t begin, std::int64_t end) {
         const T* const from = pointer<T>(in) + begin;
@@ -75,6 +79,7 @@ void CpuOps::cast(ConstTensor in, Tensor out, Stream& stream) {
 void CpuOps::add_scaled(ConstTensor x, float scale, Tensor y, Write write, Stream& stream) {
   expect_conversion(x, "add_scaled: x", y, "add_scaled: y");
   stream.run([=, this, threads = threads_on(stream)] {
+    note_moved(x, y);
     scale_elements(threads, x, scale, y, write == Write::kAdd);
   });
 }
@@ -95,7 +100,10 @@ void CpuOps::scale_elements(int threads, ConstTensor x, float scale, Tensor y, b
 }
 
 void CpuOps::zero(Tensor tensor, Stream& stream) {
-  stream.run([=, this] { zero_bytes(tensor.data(), tensor.bytes()); });
+  stream.run([=, this] {
+    note_moved(tensor);
+    zero_bytes(tensor.data(), tensor.bytes());
+  });
 }
 
 void CpuOps::zero_bytes(void* data, std::int64_t bytes) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "kernels/cpu/cpu_ops.h"
+#include "kernels/cpu/operation_work.h"
 #include "kernels/cpu/parallel_for.h"
 #include "kernels/cpu/typed.h"
 #include "kernels/embedding_operands.h"
@@ -43,6 +44,7 @@ void CpuOps::embedding_forward(ConstTensor tokens_N,
       expect_embedding(tokens_N, x_NC, table_VC, position_PC, positions_N, sequence, x_NC.dtype());
   const TableRows held{slice.first, table_rows};
   stream.run([=, this, tokens = tokens, width = width, vocab_size = slice.vocab_size] {
+    note_moved(x_NC, x_NC);
     check_tokens(tokens_N, vocab_size, "embedding");
     const auto* const ids = pointer<std::int32_t>(tokens_N);
     const auto* const positions = pointer<std::int32_t>(positions_N);
@@ -86,6 +88,7 @@ void CpuOps::embedding_backward(ConstTensor tokens_N,
       expect_embedding(tokens_N, dx_NC, dtable_VC, dposition_PC, {}, sequence, DType::kF32);
   const TableRows held{slice.first, table_rows};
   stream.run([=, this, tokens = tokens, width = width, vocab_size = slice.vocab_size] {
+    note_moved(dx_NC, dtable_VC);
     check_tokens(tokens_N, vocab_size, "embedding gradient");
     if (table_write == Write::kOverwrite) {
       zero_bytes(dtable_VC.data(), dtable_VC.bytes());

@@ -77,12 +77,12 @@ void CpuOps::scaled_product(const ScaledTensor& a_MK,
     };
     const auto a = scratch_.lease(a_MK.q.numel() * size_of(DType::kBF16));
     const auto b = scratch_.lease(b_NK.q.numel() * size_of(DType::kBF16));
-    matmul_.run({.a = widened(a_MK, a.as<BF16>()),
-                 .b = widened(b_NK, b.as<BF16>()),
-                 .bias = bias_N,
-                 .c = c_MN,
-                 .b_transposed = true,
-                 .write = write});
+    run({.a = widened(a_MK, a.as<BF16>()),
+         .b = widened(b_NK, b.as<BF16>()),
+         .bias = bias_N,
+         .c = c_MN,
+         .b_transposed = true,
+         .write = write});
   });
 }
 

@@ -2,6 +2,7 @@
 
 #include <tuple>
 
+#include "kernels/cpu/operation_work.h"
 #include "kernels/cpu/parallel_for.h"
 
 namespace dstrain {
@@ -23,6 +24,9 @@ void GroupedMatmul::run() {
     const ProductForm form = form_of(task.product);
     return std::tuple(-form.m * form.n * form.k, task.product.c.data());
   };
+  for (const Task& task : tasks_) {
+    TraceSpan::add_work({.flops = flops_of(form_of(task.product))});
+  }
   std::sort(tasks_.begin(), tasks_.end(),
             [&](const Task& a, const Task& b) { return rank(a) < rank(b); });
   parallel_for(

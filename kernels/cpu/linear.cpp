@@ -7,11 +7,17 @@
 #include <type_traits>
 
 #include "kernels/cpu/cpu_ops.h"
+#include "kernels/cpu/operation_work.h"
 #include "kernels/cpu/parallel_for.h"
 #include "kernels/cpu/typed.h"
 #include "kernels/elementwise_operands.h"
 
 namespace dstrain {
+
+void CpuOps::run(const MatrixProduct& product) {
+  note_product(product);
+  matmul_.run(product);
+}
 
 void CpuOps::linear_forward(
     ConstTensor x_NI, ConstTensor w_OI, ConstTensor bias_O, Tensor y_NO, Stream& stream) {
@@ -19,18 +25,20 @@ void CpuOps::linear_forward(
     linear_one_token(x_NI, w_OI, bias_O, y_NO, stream);
     return;
   }
-  stream.run([=, this] { matmul_.run(forward_product(x_NI, w_OI, bias_O, y_NO)); });
+  stream.run([=, this] { run(forward_product(x_NI, w_OI, bias_O, y_NO)); });
 }
 
 // Tasks of a fixed number of outputs, each a sum of its own: the same bits on any number of
 // threads.
 void CpuOps::linear_one_token(
     ConstTensor x_NI, ConstTensor w_OI, ConstTensor bias_O, Tensor y_NO, Stream& stream) {
-  const ProductForm form = form_of(forward_product(x_NI, w_OI, bias_O, y_NO));
+  const MatrixProduct product = forward_product(x_NI, w_OI, bias_O, y_NO);
+  const ProductForm form = form_of(product);
   const std::int64_t outputs = form.n;
   const std::int64_t inputs = form.k;
   const DType dtype = x_NI.dtype();
   stream.run([=, this] {
+    note_product(product);
     constexpr std::int64_t kOutputs = 64;
     const auto scratch = scratch_.lease(inputs * size_of(DType::kF32));
     float* const x = scratch.as<float>();
@@ -61,7 +69,7 @@ void CpuOps::linear_backward_input(ConstTensor dy_NO,
                                    ConstTensor w_OI,
                                    Tensor dx_NI,
                                    Stream& stream) {
-  stream.run([=, this] { matmul_.run(backward_input_product(dy_NO, w_OI, dx_NI)); });
+  stream.run([=, this] { run(backward_input_product(dy_NO, w_OI, dx_NI)); });
 }
 
 // Runs linear_forward and activation_forward as two passes, and so gives their bits.
@@ -88,7 +96,7 @@ void CpuOps::linear_activation_backward(ActivationKind kind,
 
 void CpuOps::linear_backward_weight(
     ConstTensor dy_NO, ConstTensor x_NI, Tensor dw_OI, Write write, Stream& stream) {
-  stream.run([=, this] { matmul_.run(backward_weight_product(dy_NO, x_NI, dw_OI, write)); });
+  stream.run([=, this] { run(backward_weight_product(dy_NO, x_NI, dw_OI, write)); });
 }
 
 // One task per block of rows, which sums into its own row of scratch; the blocks are the same
@@ -96,6 +104,7 @@ void CpuOps::linear_backward_weight(
 void CpuOps::linear_backward_bias(ConstTensor dy_NO, Tensor dbias_O, Write write, Stream& stream) {
   const auto [tokens, outputs] = expect_rows_and_bias(dy_NO, dbias_O, DType::kF32);
   stream.run([=, this, tokens = tokens, outputs = outputs] {
+    note_moved(dy_NO);
     constexpr std::int64_t kMostBlocks = 32;
     constexpr std::int64_t kFewestRows = 32;
     const std::int64_t block_rows = std::max(kFewestRows, (tokens + kMostBlocks - 1) / kMostBlocks);
@@ -117,6 +126,7 @@ void CpuOps::linear_backward_bias(ConstTensor dy_NO, Tensor dbias_O, Write write
 void CpuOps::add_bias(Tensor y_NO, ConstTensor bias_O, Stream& stream) {
   const auto [tokens, outputs] = expect_rows_and_bias(y_NO, bias_O, y_NO.dtype());
   stream.run([=, this, tokens = tokens, outputs = outputs] {
+    note_moved(y_NO, y_NO);
     constexpr std::int64_t kRows = 32;
     with_loops(loops_, y_NO.dtype(), [&]<typename T>(const TypedLoops<T>& loops) {
       parallel_pieces(threads_, tokens, kRows, [&](std::int64_t begin, std::int64_t end) {

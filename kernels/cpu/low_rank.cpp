@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "kernels/cpu/cpu_ops.h"
+#include "kernels/cpu/operation_work.h"
 #include "kernels/cpu/parallel_for.h"
 #include "kernels/cpu/typed.h"
 #include "kernels/low_rank_operands.h"
@@ -59,6 +60,8 @@ void CpuOps::reduce_to_rank(ConstColumns x_NC,
                             Stream& stream) {
   const LowRankSizes sizes = expect_low_rank(h_NR, x_NC, factor, x_NC.dtype(), transposed);
   stream.run([=, this] {
+    TraceSpan::add_work({.flops = 2 * sizes.tokens * sizes.columns * sizes.ranks},
+                        {sizes.tokens, sizes.columns, sizes.ranks});
     const auto scratch =
         scratch_.lease(panels_of(sizes) * panel_floats(sizes) * size_of(DType::kF32));
     with_loops(loops_, x_NC.dtype(), [&]<typename T>(const TypedLoops<T>& loops) {
@@ -85,6 +88,8 @@ void CpuOps::add_from_rank(
     ConstTensor h_NR, ConstTensor factor, bool transposed, Columns y_NC, Stream& stream) {
   const LowRankSizes sizes = expect_low_rank(h_NR, y_NC, factor, y_NC.dtype(), transposed);
   stream.run([=, this] {
+    TraceSpan::add_work({.flops = 2 * sizes.tokens * sizes.columns * sizes.ranks},
+                        {sizes.tokens, sizes.columns, sizes.ranks});
     const std::int64_t of_piece = (kRowsOfPiece + 1) * (sizes.ranks + 1);
     const auto scratch = scratch_.lease(
         (panels_of(sizes) * panel_floats(sizes) + threads_ * of_piece) * size_of(DType::kF32));
@@ -122,6 +127,8 @@ void CpuOps::rank_gradient(ConstTensor h_NR,
                            Stream& stream) {
   const LowRankSizes sizes = expect_low_rank(h_NR, x_NC, d_factor, DType::kF32, transposed);
   stream.run([=, this] {
+    TraceSpan::add_work({.flops = 2 * sizes.tokens * sizes.columns * sizes.ranks},
+                        {sizes.tokens, sizes.columns, sizes.ranks});
     const std::int64_t count = (sizes.tokens + 1) * sizes.ranks;
     const auto scratch =
         scratch_.lease((count + threads_ * panel_floats(sizes)) * size_of(DType::kF32));

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "kernels/cpu/cpu_ops.h"
+#include "kernels/cpu/operation_work.h"
 #include "kernels/cpu/parallel_for.h"
 #include "kernels/cpu/typed.h"
 #include "kernels/norm_operands.h"
@@ -13,6 +14,7 @@ namespace dstrain {
 void CpuOps::norm_forward(const NormForward& norm, Stream& stream) {
   const auto [tokens, width] = expect_norm_forward(norm);
   stream.run([=, this, tokens = tokens, width = width] {
+    note_moved(norm.x_NC, norm.delta_NC, norm.residual_NC, norm.y_NC);
     constexpr std::int64_t kRows = 16;
     with_loops(loops_, norm.x_NC.dtype(), [&]<typename T>(const TypedLoops<T>& loops) {
       parallel_pieces(threads_, tokens, kRows, [&](std::int64_t begin, std::int64_t end) {
@@ -42,6 +44,7 @@ void CpuOps::norm_forward(const NormForward& norm, Stream& stream) {
 void CpuOps::norm_backward(const NormBackward& norm, Stream& stream) {
   const auto [tokens, width] = expect_norm_backward(norm);
   stream.run([=, this, tokens = tokens, width = width] {
+    note_moved(norm.x_NC, norm.dy_NC, norm.dx_NC);
     constexpr std::int64_t kMostBlocks = 64;
     constexpr std::int64_t kFewestRows = 16;
     const std::int64_t block_rows = std::max(kFewestRows, (tokens + kMostBlocks - 1) / kMostBlocks);

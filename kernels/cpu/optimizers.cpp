@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "kernels/cpu/cpu_ops.h"
+#include "kernels/cpu/operation_work.h"
 #include "kernels/cpu/parallel_for.h"
 #include "kernels/cpu/typed.h"
 #include "kernels/elementwise_operands.h"
@@ -24,6 +25,9 @@ constexpr std::int64_t kPiece = 1 << 15;
 void CpuOps::update(const ElementwiseStep& step, const OptimizerTensors& tensors, Stream& stream) {
   visit_update(step, tensors, [&](const char*, const auto& one, const OptimizerRange& range) {
     stream.run([=, this, factors = factors_of(one), n = tensors.master.numel()] {
+      note_moved(tensors.gradient, tensors.master, tensors.master, tensors.first_moment,
+                 tensors.first_moment, tensors.second_moment, tensors.second_moment,
+                 tensors.parameters);
       const auto loop = loops_.optimizers.update_with(factors);
       parallel_pieces(threads_, n, kPiece, [&](std::int64_t begin, std::int64_t end) {
         loop(factors, range, begin, end);

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "kernels/cpu/cpu_ops.h"
+#include "kernels/cpu/operation_work.h"
 #include "kernels/cpu/parallel_for.h"
 #include "kernels/cpu/typed.h"
 #include "kernels/elementwise_operands.h"
@@ -26,6 +27,7 @@ void CpuOps::sum_blocks(
   const std::int64_t n = values.numel();
   expect_sum(values, DTypeOf<T>::value, total);
   stream.run([=, this] {
+    note_moved(values);
     constexpr std::int64_t kBlock = 1 << 16;
     const std::int64_t blocks = (n + kBlock - 1) / kBlock;
     const auto sums = scratch_.lease(blocks * size_of(DType::kF64));

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "kernels/cpu/cpu_ops.h"
+#include "kernels/cpu/operation_work.h"
 #include "kernels/cpu/parallel_for.h"
 #include "kernels/cpu/typed.h"
 #include "kernels/cross_entropy_operands.h"
@@ -139,6 +140,7 @@ void to_gradient(const TypedLoops<T>& loops,
 void CpuOps::soft_cap(Tensor logits_NV, float cap, Stream& stream) {
   expect_soft_cap(logits_NV, cap);
   stream.run([=, this] {
+    note_moved(logits_NV, logits_NV);
     constexpr std::int64_t kElements = 1 << 14;
     with_loops(loops_, logits_NV.dtype(), [&]<typename T>(const TypedLoops<T>& loops) {
       parallel_pieces(threads_, logits_NV.numel(), kElements,
@@ -157,6 +159,7 @@ void CpuOps::cross_entropy_forward(ConstTensor logits_NV,
   const LogitRows rows = rows_of(logits_NV, targets_N, whole_vocabulary(logits_NV, vocab_size));
   expect_of_tokens(losses_N, "cross-entropy: losses", rows.tokens);
   stream.run([=, this] {
+    note_moved(logits_NV);
     check_targets(rows);
     float* const losses = pointer<float>(losses_N);
     with_loops(loops_, logits_NV.dtype(), [&]<typename T>(const TypedLoops<T>& loops) {
@@ -177,6 +180,7 @@ void CpuOps::cross_entropy_forward_backward(Tensor logits_NV,
   const LogitRows rows = rows_of(logits_NV, targets_N, whole_vocabulary(logits_NV, vocab_size));
   expect_of_tokens(losses_N, "cross-entropy: losses", rows.tokens);
   stream.run([=, this, gradient = gradient] {
+    note_moved(logits_NV, logits_NV);
     check_targets(rows);
     float* const losses = pointer<float>(losses_N);
     with_loops(loops_, logits_NV.dtype(), [&]<typename T>(const TypedLoops<T>& loops) {
@@ -199,6 +203,7 @@ void CpuOps::cross_entropy_partial(ConstTensor logits_NV,
   const LogitRows rows = rows_of(logits_NV, targets_N, slice);
   expect_of_tokens(stats_N3, "cross-entropy: stats", rows.tokens, 3);
   stream.run([=, this] {
+    note_moved(logits_NV);
     check_targets(rows);
     auto* const stats = pointer<RowStats>(stats_N3);
     with_loops(loops_, logits_NV.dtype(), [&]<typename T>(const TypedLoops<T>& loops) {
@@ -254,6 +259,7 @@ void CpuOps::cross_entropy_gradient(Tensor logits_NV,
   const LogitRows rows = rows_of(logits_NV, targets_N, slice);
   expect_of_tokens(logsumexp_N, "cross-entropy: logsumexp", rows.tokens);
   stream.run([=, this, gradient = gradient] {
+    note_moved(logits_NV, logits_NV);
     check_targets(rows);
     const auto* const logsumexp = pointer<float>(logsumexp_N);
     with_loops(loops_, logits_NV.dtype(), [&]<typename T>(const TypedLoops<T>& loops) {

@@ -28,6 +28,7 @@
 #include "tests/bench/machine_peak.h"
 #include "tests/bench/matmul_ceiling.h"
 #include "tests/bench/product_time.h"
+#include "tests/bench/step_budget.h"
 
 namespace dstrain::bench {
 namespace {
@@ -45,6 +46,7 @@ struct Arguments {
   int warm_up = 2;
   int fewest_steps = 3;
   bool json = false;
+  bool budget = false;
 
   [[nodiscard]] std::int64_t samples() const { return batch * accumulation; }
   [[nodiscard]] double tokens() const { return static_cast<double>(samples() * sequence); }
@@ -168,12 +170,15 @@ LoadBatch random_tokens(const ModelSpec& model) {
 }
 
 struct Measured {
-  std::vector<double> steps;  ///< seconds
-  StepTimes phases;           ///< of all of them, on the host's clock
-  double last_loss = 0.0;     ///< mean over a step's tokens
+  std::vector<double> steps;       ///< seconds
+  StepTimes phases;                ///< of all of them, on the host's clock
+  double last_loss = 0.0;          ///< mean over a step's tokens
+  std::vector<TraceTrack> tracks;  ///< of kTracedSteps steps behind those, if asked for
+  double traced_seconds = 0.0;     ///< of one of them
 };
+constexpr int kTracedSteps = 5;
 
-Measured measure(const Arguments& arguments, Engine& engine, const LoadBatch& load) {
+Measured measure(const Arguments& arguments, Engine& engine, const LoadBatch& load, TraceLog& log) {
   Measured measured;
   std::int64_t done = 0;
   const auto step = [&] {
@@ -197,6 +202,13 @@ Measured measure(const Arguments& arguments, Engine& engine, const LoadBatch& lo
   while (seconds_since(start) < arguments.seconds || measured.steps.size() < fewest) {
     measured.steps.push_back(step());
   }
+  if (arguments.budget) {
+    log.start();
+    for (int i = 0; i < kTracedSteps; ++i) {
+      measured.traced_seconds += step() / kTracedSteps;
+    }
+    measured.tracks = log.stop();
+  }
   return measured;
 }
 
@@ -206,6 +218,8 @@ nlohmann::ordered_json result_of(const Arguments& arguments) {
   const GpuOptions on_gpu(config);
   const CudaOptions& cuda = on_gpu.get();
   const auto world = make_solo_rendezvous();
+  TraceLog log;
+  const TraceLog::Thread traced(&log, "compute");
   Measured measured;
   Memory memory;
   std::string device;
@@ -216,7 +230,7 @@ nlohmann::ordered_json result_of(const Arguments& arguments) {
         make_run_plan(config, 1, 0), *world,
         arguments.on_gpu() ? make_cuda_backend(0, cuda) : make_cpu_backend(arguments.threads),
         arguments.threads);
-    measured = measure(arguments, engine, random_tokens(model));
+    measured = measure(arguments, engine, random_tokens(model), log);
     memory = memory_of(engine, arguments.threads);
     device = engine.device().description();
     readings = engine.device().readings();
@@ -256,7 +270,13 @@ nlohmann::ordered_json result_of(const Arguments& arguments) {
     const InstructionPeak peak = instruction_peak(dtype, arguments.threads);
     result["instruction"] = peak.instruction;
     result["instruction_flops_per_second"] = peak.flops;
-    result["memory_bytes_per_second"] = memory_rate(arguments.threads);
+    const double bytes = memory_rate(arguments.threads);
+    result["memory_bytes_per_second"] = bytes;
+    if (arguments.budget) {
+      fmt::print("{}", budget_text(step_budget(measured.tracks, kTracedSteps,
+                                               {.flops = peak.flops, .bytes = bytes}),
+                                   measured.traced_seconds));
+    }
   }
   if (sheet && arguments.precision == "bf16") {
     result["model_flops_utilization"] = model_flops / sheet->flops;
@@ -324,6 +344,9 @@ int main(int argc, char** argv) {
   app.add_option("--seconds", arguments.seconds, "how long to measure")->capture_default_str();
   app.add_option("--warm-up", arguments.warm_up, "steps before")->capture_default_str();
   app.add_option("--fewest-steps", arguments.fewest_steps, "to measure")->capture_default_str();
+  app.add_flag("--budget", arguments.budget,
+               "print where the time of a step goes, and what each operation would take at the "
+               "processor's limit (on a CPU)");
   app.add_flag("--json", arguments.json, "one JSON object on stdout");
   CLI11_PARSE(app, argc, argv);
   try {

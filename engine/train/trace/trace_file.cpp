@@ -64,7 +64,7 @@ class EventLines {
         break;
       case TraceKind::kOperation:
         add_span(thread, event, operation_name(event.name), is_within ? "cpu_op" : "kernel",
-                 is_within ? "" : stream(thread));
+                 is_within ? "" : stream(thread) + work(event));
         break;
       case TraceKind::kKernel:
         add_span(thread, event, event.name, "kernel",
@@ -121,6 +121,13 @@ class EventLines {
     return event.number == TraceEvent::kNone ? "" : fmt::format(R"("number":{})", event.number);
   }
   static std::string stream(int thread) { return fmt::format(R"("stream":{})", thread); }
+  /// What an operation did, where that is known.
+  static std::string work(const TraceEvent& event) {
+    if (event.flops == TraceEvent::kNone) return "";
+    std::string text = fmt::format(R"(,"flops":{},"bytes":{})", event.flops, event.bytes);
+    if (!event.sizes.empty()) text += fmt::format(R"(,"sizes":{})", json_text(event.sizes));
+    return text;
+  }
   static std::string collective(const TraceEvent& event) {
     const double seconds =
         static_cast<double>(std::max<std::int64_t>(event.end_ns - event.begin_ns, 1)) * 1e-9;

@@ -48,7 +48,11 @@ void write_trace(const std::filesystem::path& folder) {
       const std::int64_t begin = at;
       const std::int64_t each = std::string(pass) == "forward" ? 50 : 100;
       for (const char* const unit : {"embedding", "blocks.0", "blocks.1", "head"}) {
-        events.push_back(event(TraceKind::kOperation, "linear", at + 1, at + 5));
+        TraceEvent linear = event(TraceKind::kOperation, "linear", at + 1, at + 5);
+        linear.flops = 20'000;
+        linear.bytes = 600;
+        linear.sizes = std::string_view(unit) == "head" ? "10×10×100" : "10×20×50";
+        events.push_back(linear);
         events.push_back(event(TraceKind::kAction, "within a unit", at + 2, at + 3));
         events.push_back(event(TraceKind::kAction, unit, at, at + each));
         at += each;
@@ -79,17 +83,23 @@ TEST_CASE("transfers are summed by kind and size, with both bandwidths", "[trace
   CHECK(large.algorithm_rate() == Approx(4e6 / 300e-6 * 1e-9));
   CHECK(large.bus_rate() == Approx(1.5 * large.algorithm_rate()));  // 2 · 3/4
   CHECK(tables.transfers[1].count == 2);
-  REQUIRE(tables.operations.size() == 1);
+  REQUIRE(tables.operations.size() == 2);
   CHECK(tables.operations[0].name == "linear");
-  CHECK(tables.operations[0].count == 8.0);
-  CHECK(tables.operations[0].seconds == Approx(32e-6));
+  CHECK(tables.operations[0].sizes == "10×20×50");
+  CHECK(tables.operations[0].count == 6.0);
+  CHECK(tables.operations[0].seconds == Approx(24e-6));
+  CHECK(tables.operations[0].flops == 120e3);
+  CHECK(tables.operations[0].bytes == 3600.0);
+  CHECK(tables.operations[1].sizes == "10×10×100");
+  CHECK(tables.operations[1].count == 2.0);
   REQUIRE(tables.units.size() == 4);
   CHECK(tables.units[1].name == "blocks.0");
   CHECK(tables.units[1].forward == Approx(50e-6));
   CHECK(tables.units[1].backward == Approx(100e-6));
   CHECK_THAT(to_text(tables), Contains("rank 0, 2 steps of 0.76 ms") && Contains("all_reduce") &&
                                   Contains("976.6 KiB") && Contains("blocks.1") &&
-                                  Contains("linear"));
+                                  Contains("linear") && Contains("10×10×100") &&
+                                  Contains("5.0       0.1\n"));  // GFLOP/s and GB/s
 }
 
 TEST_CASE("units' FLOPs are those of the model, shared out over the ranks", "[trace]") {

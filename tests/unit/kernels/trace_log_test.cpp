@@ -81,6 +81,49 @@ TEST_CASE("streams have tracks of their own, and those who wait for them say so"
   }
 }
 
+TEST_CASE("operations tell what they compute and move", "[trace]") {
+  TraceLog log;
+  const TraceLog::Thread bound(&log, "compute");
+  const Backend backend = make_cpu_backend(2);
+  Stream& stream = backend.device->compute_stream();
+  std::vector<float> numbers(7 * 12 + 7 * 5 + 5 * 12, 1.0F);
+  const Tensor x(numbers.data(), DType::kF32, Shape{7, 12});
+  const Tensor w(numbers.data() + 84, DType::kF32, Shape{5, 12});
+  const Tensor y(numbers.data() + 144, DType::kF32, Shape{7, 5});
+  const auto run = [&] {
+    backend.ops->linear_forward(x, w, {}, y, stream);
+    backend.ops->linear_backward_weight(y, x, w, Write::kAdd, stream);
+    backend.ops->linear_forward(x.rows(0, 1), w, {}, y.rows(0, 1), stream);
+    backend.ops->add(x, x, x, stream);
+  };
+  run();
+  log.start();
+  TraceSpan::add_work({.flops = 1});  // of no operation
+  run();
+  {
+    const TraceSpan whole(TraceKind::kOperation, "of two parts");
+    TraceSpan::add_work({.flops = 1, .bytes = 2});
+    run();
+  }
+  const std::vector<TraceLog::Track> tracks = log.stop();
+  CHECK_FALSE(TraceSpan::is_recording());
+  REQUIRE(tracks[0].events.size() == 9);
+  const auto is = [&](std::size_t i, std::int64_t flops, std::int64_t floats, const char* sizes) {
+    const TraceEvent& event = tracks[0].events[i];
+    INFO(event.name);
+    CHECK(event.flops == flops);
+    CHECK(event.bytes == 4 * floats);
+    CHECK(event.sizes == sizes);
+  };
+  is(0, 2 * 7 * 5 * 12, 84 + 60 + 35, "7×5×12");
+  is(1, 2 * 5 * 12 * 7, 35 + 84 + 2 * 60, "5×12×7");
+  is(2, 2 * 5 * 12, 12 + 60 + 5, "1×5×12");
+  is(3, 0, 3 * 84, "");
+  const TraceEvent& whole = tracks[0].events[8];
+  CHECK(whole.flops == 1 + 4 * 7 * 5 * 12 + 2 * 5 * 12);
+  CHECK(whole.bytes == 2 + 4 * (179 + 239 + 77 + 252));
+}
+
 TEST_CASE("a thread that is bound within another's work belongs to both in turn", "[trace]") {
   TraceLog outer;
   TraceLog inner;

@@ -69,9 +69,12 @@ TEST_CASE("a rank's file has what happened, once, with both ends of a message", 
   got.number = 7;
   got.bytes = 16;
   got.peer = 0;
+  TraceEvent outer = event(TraceKind::kOperation, "void A::outer(int)", 10, 15);
+  outer.flops = 6'000;
+  outer.bytes = 500;
+  outer.sizes = "10×20×15";
   receiver.tracks = {{"compute",
-                      {event(TraceKind::kOperation, "void A::inner(int)", 12, 14),
-                       event(TraceKind::kOperation, "void A::outer(int)", 10, 15), sum,
+                      {event(TraceKind::kOperation, "void A::inner(int)", 12, 14), outer, sum,
                        event(TraceKind::kWait, "wait for \"copies\"", 31, 33), got, step}},
                      {"idle", {}},
                      {"side", {event(TraceKind::kOperation, "void A::copy()", 11, 13)}}};
@@ -91,8 +94,11 @@ TEST_CASE("a rank's file has what happened, once, with both ends of a message", 
   CHECK(by_name["step"]["ts"].get<double>() == Approx(0.0));
   CHECK(by_name["step"]["dur"].get<double>() == Approx(100.0));
   CHECK(by_name["outer"]["cat"] == "kernel");
+  CHECK(by_name["outer"]["args"] ==
+        Json{{"stream", 0}, {"flops", 6'000}, {"bytes", 500}, {"sizes", "10×20×15"}});
   CHECK(by_name["inner"]["cat"] == "cpu_op");  // its time is outer's
-  CHECK(by_name["step"]["tid"] == 1);          // as the process
+  CHECK(by_name["inner"]["args"].empty());
+  CHECK(by_name["step"]["tid"] == 1);  // as the process
   CHECK(by_name["copy"]["tid"] == 1'000'001);
   CHECK(by_name["wait for \"copies\""]["cat"] == "wait");
   const Json& args = by_name["all_reduce"]["args"];
