@@ -8,8 +8,9 @@
 namespace dstrain {
 namespace {
 
-constexpr std::int64_t kTerms = 256;           // of a tile at a time: half a first cache
-constexpr std::int64_t kColumns = 128;         // of a task
+constexpr std::int64_t kTerms = FewRowsProduct<float>::kMostTerms;  // of a tile at a time: half a
+                                                                    // first cache
+constexpr std::int64_t kColumns = 128;                              // of a task
 constexpr std::int64_t kRowPanels = 16;        // that stay in the second cache beside its columns
 constexpr std::int64_t kPackedRows = 8 << 20;  // bytes of A that are packed at once
 constexpr std::int64_t kFewestRows = 1024;     // for which columns are worth packing
@@ -50,13 +51,74 @@ PackedMatmul::PackedMatmul(int threads, const VectorLoops& loops)
     : threads_(threads), loops_(loops), workers_(static_cast<std::size_t>(threads)) {}
 
 void PackedMatmul::run(const DenseProduct<float>& product) {
-  run_blocks(product, loops_.f32);
+  run_any(product, loops_.f32);
 }
 void PackedMatmul::run(const DenseProduct<BF16>& product) {
-  run_blocks(product, loops_.bf16);
+  run_any(product, loops_.bf16);
 }
 void PackedMatmul::run(const DenseProduct<F16>& product) {
-  run_blocks(product, loops_.f16);
+  run_any(product, loops_.f16);
+}
+
+template <typename T>
+void PackedMatmul::run_any(const DenseProduct<T>& product, const TypedLoops<T>& loops) {
+  const ProductForm& form = product.form;
+  if (product.bias != nullptr) {
+    loops.cast_to_f32(product.bias, bias_.grow<float>(form.n), form.n);
+  }
+  if (form.m <= FewRowsProduct<T>::kMostRows && form.k > 0 && !form.a_transposed &&
+      form.b_transposed && form.write == Write::kOverwrite) {
+    run_few_rows(product, loops);
+  } else {
+    run_blocks(product, loops);
+  }
+}
+
+template <typename T>
+void PackedMatmul::run_few_rows(const DenseProduct<T>& product, const TypedLoops<T>& loops) {
+  const ProductForm& form = product.form;
+  const std::int64_t tile = loops_.tile_columns;
+  const Cut chunks(form.k, kTerms, 1);
+  const std::int64_t panel_stride = chunks.size * tile + kPanelPadding;
+  const std::int64_t chunk_stride = ceil_div(form.m, tile) * panel_stride;
+  float* const packed = rows_.grow<float>(chunks.parts * chunk_stride);
+  parallel_for(threads_, chunks.parts, [&](std::int64_t chunk, int /*worker*/) {
+    loops.pack_columns({.from = product.a + chunks.begin(chunk),
+                        .vectors_together = false,
+                        .stride = form.k,
+                        .vectors = form.m,
+                        .terms = chunks.size_of_part(chunk),
+                        .panel_stride = panel_stride},
+                       packed + chunk * chunk_stride);
+  });
+  const Cut columns(form.n, kColumns, 2 * loops_.tile_rows);
+  parallel_for(threads_, columns.parts, [&](std::int64_t task, int index) {
+    const std::int64_t first = columns.begin(task);
+    const std::int64_t count = columns.size_of_part(task);
+    Worker& worker = workers_[static_cast<std::size_t>(index)];
+    float* const sums = worker.sums.grow<float>(form.m * count);
+    loops.multiply_few_rows({.rows = form.m,
+                             .columns = count,
+                             .terms = form.k,
+                             .chunk_terms = chunks.size,
+                             .a = packed,
+                             .a_panel_stride = panel_stride,
+                             .a_chunk_stride = chunk_stride,
+                             .b = product.b + first * form.k,
+                             .bias = product.bias == nullptr ? nullptr : bias_.get<float>() + first,
+                             .sums = sums});
+    for (std::int64_t row = 0; row < form.m; ++row) {
+      const float* const from = sums + row * count;
+      const std::int64_t at = row * form.n + first;
+      if (product.c_dtype == DType::kF32) {
+        std::copy_n(from, count, static_cast<float*>(product.c) + at);
+      } else if (product.c_dtype == DType::kBF16) {
+        loops_.f32.cast_to_bf16(from, static_cast<BF16*>(product.c) + at, count);
+      } else {
+        loops_.f32.cast_to_f16(from, static_cast<F16*>(product.c) + at, count);
+      }
+    }
+  });
 }
 
 // A slab is as many terms of a block of rows as are packed at once, in whole chunks, which depend
@@ -65,9 +127,6 @@ void PackedMatmul::run(const DenseProduct<F16>& product) {
 template <typename T>
 void PackedMatmul::run_blocks(const DenseProduct<T>& product, const TypedLoops<T>& loops) {
   const ProductForm& form = product.form;
-  if (product.bias != nullptr) {
-    loops.cast_to_f32(product.bias, bias_.grow<float>(form.n), form.n);
-  }
   const std::int64_t tile = loops_.tile_rows;
   constexpr std::int64_t kPacked = kPackedRows / size_of(DType::kF32);
   const Cut blocks(form.m, std::max(kFewestRows, kPacked / std::max<std::int64_t>(form.k, 1)),

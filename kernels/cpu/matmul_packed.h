@@ -5,6 +5,9 @@
 //   each thread takes 128 columns of C:
 //     for each 256 terms: packs B's (128 KiB, in its second cache) and multiplies all rows by them
 //
+// Few rows, as of generation, are packed instead of the columns that they are multiplied by, which
+// are read once, as they lie.
+//
 // Packing turns 16-bit elements into f32. Sums are f32 and rounded once. An element is the sum, in
 // order, of the sums of chunks of its terms: on any number of threads, and beside whatever other
 // rows and columns, the same bits.
@@ -38,6 +41,10 @@ class PackedMatmul {
   template <typename T>
   struct Plan;
 
+  template <typename T>
+  void run_any(const DenseProduct<T>& product, const TypedLoops<T>& loops);
+  template <typename T>
+  void run_few_rows(const DenseProduct<T>& product, const TypedLoops<T>& loops);
   template <typename T>
   void run_blocks(const DenseProduct<T>& product, const TypedLoops<T>& loops);
   template <typename T>

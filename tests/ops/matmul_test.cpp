@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstring>
 #include <thread>
+#include <type_traits>
 #include <vector>
 
 #include <catch2/catch.hpp>
@@ -14,6 +15,7 @@
 #include "kernels/core/dtype.h"
 #include "kernels/core/tensor.h"
 #include "kernels/cpu/isa.h"
+#include "kernels/cpu/matmul_packed.h"
 #include "kernels/math/philox.h"
 
 namespace dstrain {
@@ -298,6 +300,57 @@ TEST_CASE("an f16 product has the same bits whatever is computed beside it", "[o
     }
     CAPTURE(token, n, output, o);
     CHECK(other == 0);
+  }
+}
+
+TEMPLATE_TEST_CASE(
+    "few rows have the bits that they have among many", "[ops][matmul]", float, BF16, F16) {
+  constexpr std::int64_t kTokens = 70;
+  constexpr std::int64_t kInputs = 701;  // three chunks of terms
+  constexpr std::int64_t kOutputs = 151;
+  const auto values = [](std::int64_t size, std::uint32_t stream) {
+    std::vector<TestType> made(static_cast<std::size_t>(size));
+    for (std::int64_t k = 0; k < size; ++k) {
+      const auto bits = philox(23, stream, static_cast<std::uint64_t>(k))[0];
+      const float value = static_cast<float>(bits) * 0x1p-31F - 1.0F;
+      if constexpr (std::is_same_v<TestType, float>) made[static_cast<std::size_t>(k)] = value;
+      if constexpr (std::is_same_v<TestType, BF16>)
+        made[static_cast<std::size_t>(k)] = to_bf16(value);
+      if constexpr (std::is_same_v<TestType, F16>)
+        made[static_cast<std::size_t>(k)] = to_f16(value);
+    }
+    return made;
+  };
+  const std::vector<TestType> x = values(kTokens * kInputs, 1);
+  const std::vector<TestType> w = values(kOutputs * kInputs, 2);
+  const std::vector<TestType> bias = values(kOutputs, 3);
+  for (const CpuIsa isa : supported_isas()) {
+    PackedMatmul matmul(2, loops_for(isa));
+    const auto product = [&]<typename C>(std::int64_t first, std::int64_t n, bool biased,
+                                         C /*to*/) {
+      std::vector<C> y(static_cast<std::size_t>(n * kOutputs));
+      matmul.run(DenseProduct<TestType>{
+          .form = {.m = n, .n = kOutputs, .k = kInputs, .b_transposed = true},
+          .a = x.data() + first * kInputs,
+          .b = w.data(),
+          .bias = biased ? bias.data() : nullptr,
+          .c = y.data(),
+          .c_dtype = DTypeOf<C>::value});
+      return y;
+    };
+    const auto compare = [&]<typename C>(C to) {
+      for (const bool biased : {false, true}) {
+        const std::vector<C> whole = product(0, kTokens, biased, to);
+        for (const std::int64_t n : {1, 3, 4, 5, 8, 9, 16, 17, 31, 32, 33}) {
+          INFO(name_of(isa) << ", " << n << " rows");
+          const std::int64_t first = n % 7;
+          CHECK(std::memcmp(product(first, n, biased, to).data(), whole.data() + first * kOutputs,
+                            static_cast<std::size_t>(n * kOutputs) * sizeof(C)) == 0);
+        }
+      }
+    };
+    compare(TestType{});
+    compare(float{});
   }
 }
 

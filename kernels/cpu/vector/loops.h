@@ -96,6 +96,25 @@ struct PackedProduct {
   std::int64_t c_stride;
 };
 
+/// sums = bias + a · bᵀ of few rows of a, which are packed as columns are (pack_columns), chunk by
+/// chunk of terms; b is read as it lies. Each element is summed up as multiply_packed does.
+template <typename T>
+struct FewRowsProduct {
+  static constexpr std::int64_t kMostRows = 32;
+  static constexpr std::int64_t kMostTerms = 256;  ///< of a chunk
+
+  std::int64_t rows;
+  std::int64_t columns;  ///< rows of b
+  std::int64_t terms;
+  std::int64_t chunk_terms;
+  const float* a;
+  std::int64_t a_panel_stride;
+  std::int64_t a_chunk_stride;
+  const T* b;         ///< [columns, terms]
+  const float* bias;  ///< nullptr: none
+  float* sums;        ///< [rows, columns]
+};
+
 /// Rows [begin, end) among sixteen neighbours of one sample: positions 16 · block + begin, ….
 template <typename T>
 struct DropoutBlock {
@@ -312,6 +331,7 @@ struct TypedLoops {
   void (*pack_rows)(const OperandPart<T>& of, float* panels);
   void (*pack_columns)(const OperandPart<T>& of, float* panels);
   void (*multiply_packed)(const PackedProduct<T>& of);
+  void (*multiply_few_rows)(const FewRowsProduct<T>& of);
   /// With zeros behind its columns.
   void (*pack_rank_panel)(const RankPanel<T>& of, float* panel);
   /// h [rows][ranks], for kAdd or kGradient, in as many floats, and as many as ranks where there is

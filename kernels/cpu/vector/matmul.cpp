@@ -105,6 +105,37 @@ struct Tile {
   std::int64_t c_stride;
 };
 
+/// sums += a · b, of kRows rows of a by kVecs vectors of a panel of columns. Calls beside(term) in
+/// each turn.
+template <int kRows, int kVecs, typename Beside>
+DSTRAIN_INLINE void add_terms(const float* a,
+                              std::int64_t row_stride,
+                              std::int64_t term_stride,
+                              const float* b,
+                              std::int64_t terms,
+                              Vec (&sums)[kRows][kVecs],
+                              Beside&& beside) {
+#pragma GCC unroll 2
+  for (std::int64_t term = 0; term < terms; ++term) {
+    Vec columns[kVecs];
+#pragma GCC unroll 2
+    for (int v = 0; v < kVecs; ++v) {
+      columns[v] = load(b + v * kLanes);
+    }
+#pragma GCC unroll 28
+    for (int row = 0; row < kRows; ++row) {
+      const Vec factor = broadcast(a[row * row_stride]);
+#pragma GCC unroll 2
+      for (int v = 0; v < kVecs; ++v) {
+        sums[row][v] += factor * columns[v];
+      }
+    }
+    beside(term);
+    a += term_stride;
+    b += kTileColumns;
+  }
+}
+
 template <typename T>
 DSTRAIN_INLINE void multiply(const Tile<T>& of) {
   Vec sums[kTileRows][2] = {};
@@ -115,21 +146,7 @@ DSTRAIN_INLINE void multiply(const Tile<T>& of) {
       __builtin_prefetch(of.start + row * of.start_stride + kTileColumns - 1);
     }
   }
-  const float* a = of.a;
-  const float* b = of.b;
-#pragma GCC unroll 2
-  for (std::int64_t term = 0; term < of.terms; ++term) {
-    const Vec b0 = load(b);
-    const Vec b1 = load(b + kLanes);
-#pragma GCC unroll 16
-    for (int row = 0; row < kTileRows; ++row) {
-      const Vec factor = broadcast(a[row]);
-      sums[row][0] += factor * b0;
-      sums[row][1] += factor * b1;
-    }
-    a += kTileRows;
-    b += kTileColumns;
-  }
+  add_terms<kTileRows, 2>(of.a, 1, kTileRows, of.b, of.terms, sums, [](std::int64_t /*term*/) {});
 #pragma GCC unroll 16
   for (int row = 0; row < kTileRows; ++row) {
     if (of.start != nullptr) {
@@ -185,11 +202,79 @@ template <typename T>
   }
 }
 
+// A tile's columns are the rows of a, and its rows those of b, which are widened for each chunk of
+// terms: where there are few rows, packing b would take as long as multiplying by it. Prefetchers
+// do not follow rows of which only a piece is read at a time, so the next rows are asked for here.
+template <int kVecs, typename T>
+DSTRAIN_INLINE void multiply_few_rows_by(const FewRowsProduct<T>& of) {
+  constexpr int kRows = kTileRows * 2 / kVecs;
+  constexpr int kColumns = kVecs * kLanes;
+  constexpr std::int64_t kMostTerms = FewRowsProduct<T>::kMostTerms;
+  constexpr std::int64_t kLine = 64 / sizeof(T);  // elements of a cache line
+  constexpr std::int64_t kLines = kMostTerms / kLine;
+  constexpr std::int64_t kMostPanels = (FewRowsProduct<T>::kMostRows + kColumns - 1) / kColumns;
+  alignas(64) float wide[kRows * kMostTerms] = {};
+  alignas(64) float sums[kMostPanels][kRows][kColumns];
+  const std::int64_t panels = (of.rows + kColumns - 1) / kColumns;
+  for (std::int64_t first = 0; first < of.columns; first += kRows) {
+    const int count = static_cast<int>(of.columns - first < kRows ? of.columns - first : kRows);
+    const float* a = of.a;
+    for (std::int64_t begin = 0; begin < of.terms; begin += of.chunk_terms) {
+      const std::int64_t terms =
+          of.terms - begin < of.chunk_terms ? of.terms - begin : of.chunk_terms;
+      for (int row = 0; row < count; ++row) {
+        const T* const from = of.b + (first + row) * of.terms + begin;
+        for_each_vec(terms, [&](std::int64_t at, auto width) {
+          store(wide + row * kMostTerms + at, load(from + at, width), width);
+        });
+      }
+      const T* const next = of.b + (first + kRows) * of.terms + begin;
+      for (std::int64_t panel = 0; panel < panels; ++panel) {
+        Vec tile[kRows][kVecs] = {};
+        add_terms<kRows, kVecs>(wide, kMostTerms, 1, a + panel * of.a_panel_stride, terms, tile,
+                                [&](std::int64_t term) {
+                                  const std::int64_t row = term / kLines;
+                                  __builtin_prefetch(next + row * of.terms + term % kLines * kLine);
+                                });
+#pragma GCC unroll 28
+        for (int row = 0; row < kRows; ++row) {
+#pragma GCC unroll 2
+          for (int v = 0; v < kVecs; ++v) {
+            float* const at = sums[panel][row] + v * kLanes;
+            if (begin > 0) {
+              tile[row][v] += load(at);
+            } else if (of.bias != nullptr) {
+              tile[row][v] += broadcast(row < count ? of.bias[first + row] : 0.0F);
+            }
+            store(at, tile[row][v]);
+          }
+        }
+      }
+      a += of.a_chunk_stride;
+    }
+    for (std::int64_t row = 0; row < of.rows; ++row) {
+      for (int column = 0; column < count; ++column) {
+        of.sums[row * of.columns + first + column] = sums[row / kColumns][column][row % kColumns];
+      }
+    }
+  }
+}
+
+template <typename T>
+[[gnu::flatten]] void multiply_few_rows(const FewRowsProduct<T>& of) {
+  if (of.rows <= kLanes) {
+    multiply_few_rows_by<1>(of);
+  } else {
+    multiply_few_rows_by<2>(of);
+  }
+}
+
 template <typename T>
 void fill(TypedLoops<T>* loops) {
   loops->pack_rows = pack_rows<T>;
   loops->pack_columns = pack_columns<T>;
   loops->multiply_packed = multiply_packed<T>;
+  loops->multiply_few_rows = multiply_few_rows<T>;
 }
 
 }  // namespace
