@@ -1,5 +1,6 @@
-// f32 goes to oneDNN's sgemm, which with AVX-512 holds its rate at every shape of a transformer,
-// also where its matmul primitive falls to half (rows of 3072 floats, whole pages). bf16 goes in
+// f32 goes to oneDNN's sgemm (matmul_sgemm.h), which with AVX-512 holds its rate at every shape of
+// a transformer, also where its matmul primitive falls to half (rows of 3072 floats, whole pages).
+// bf16 goes in
 // blocks where that pays (matmul_blocked.h), else in one call of the matmul primitive. What is
 // left, f16, and f32 and bf16 before AVX-512, goes to kernels of our own (matmul_packed.h).
 //
@@ -13,6 +14,7 @@
 #include "kernels/cpu/matmul_dnnl.h"
 #include "kernels/cpu/matmul_packed.h"
 #include "kernels/cpu/matmul_product.h"
+#include "kernels/cpu/matmul_sgemm.h"
 
 namespace dstrain {
 namespace {
@@ -31,14 +33,14 @@ DenseProduct<T> dense_product(const ProductForm& form, const MatrixProduct& prod
 
 struct CpuMatmul::Impl {
   Impl(int num_threads, const VectorLoops& loops)
-      : threads(num_threads),
+      : sgemm(num_threads, loops),
         blocked(num_threads),
         whole(num_threads, 1),
         packed(num_threads, loops) {}
 
   bool product_whole(const Bf16Product& product);
 
-  int threads;
+  SgemmMatmul sgemm;
   BlockedMatmul blocked;
   DnnlMatmuls whole;
   PackedMatmul packed;
@@ -63,7 +65,11 @@ void CpuMatmul::run(const MatrixProduct& wanted) {
   }
   if (wanted.a.dtype() == DType::kF32) {
     const auto product = dense_product<float>(form, wanted);
-    sgemm_suits_any_threads() ? sgemm(product, impl_->threads) : impl_->packed.run(product);
+    // Of few rows by a transposed B, as of generation, only our own kernels read B but once.
+    const bool is_few =
+        form.b_transposed && form.m >= 16 && form.m <= FewRowsProduct<float>::kMostRows;
+    SgemmMatmul::suits_any_threads() && !is_few ? impl_->sgemm.run(product)
+                                                : impl_->packed.run(product);
     return;
   }
   if (wanted.a.dtype() == DType::kF16) {

@@ -25,34 +25,6 @@ memory::desc matrix(std::int64_t rows,
 
 }  // namespace
 
-bool sgemm_suits_any_threads() {
-  constexpr auto kAvx512 = static_cast<unsigned>(dnnl::cpu_isa::avx512_core);
-  static const bool suits =
-      (static_cast<unsigned>(dnnl::get_effective_cpu_isa()) & kAvx512) == kAvx512;
-  return suits;
-}
-
-// With a bias, C starts as rows of it and the product is added.
-void sgemm(const DenseProduct<float>& product, int threads) {
-  const auto& [m, n, k, a_transposed, b_transposed, write] = product.form;
-  auto* const c = static_cast<float*>(product.c);
-  if (product.bias != nullptr) {
-    parallel_for(threads, m, [&, columns = n](std::int64_t row, int /*worker*/) {
-      std::copy_n(product.bias, columns, c + row * columns);
-    });
-  }
-  if (k == 0) {
-    return;
-  }
-  const bool adds = write == Write::kAdd || product.bias != nullptr;
-  const OpenMpTeam team(threads);
-  const dnnl_status_t status =
-      dnnl_sgemm(a_transposed ? 'T' : 'N', b_transposed ? 'T' : 'N', m, n, k, 1.0F, product.a,
-                 a_transposed ? m : k, product.b, b_transposed ? k : n, adds ? 1.0F : 0.0F, c, n);
-  check(status == dnnl_success, "dnnl_sgemm of {} x {} x {} failed with status {}", m, n, k,
-        static_cast<int>(status));
-}
-
 DnnlMatmuls::DnnlMatmuls(int threads_of_a_call, int workers)
     : threads_of_a_call_(threads_of_a_call),
       scratch_of_worker_(static_cast<std::size_t>(workers)) {}

@@ -1,6 +1,5 @@
-// The products that oneDNN computes: f32 by its sgemm, and bf16 by its matmul primitives, which are
-// made once for each kind of call and kept with their memory objects, so that a call is a look-up
-// and an execution and allocates nothing.
+// bf16 products by oneDNN's matmul primitives, which are made once for each kind of call and kept
+// with their memory objects, so that a call is a look-up and an execution and allocates nothing.
 #pragma once
 
 #include <compare>
@@ -17,12 +16,6 @@
 #include "kernels/cpu/matmul_product.h"
 
 namespace dstrain {
-
-/// Multiplies with `threads` OpenMP threads.
-void sgemm(const DenseProduct<float>& product, int threads);
-/// Whether what it computes is the same on any number of threads. Without AVX-512, its last digits
-/// depend on how oneDNN cuts C over its threads.
-bool sgemm_suits_any_threads();
 
 /// The layout of an operand in memory: as it is read, transposed, or packed (matmul_pack.h).
 enum class MatmulLayout : std::uint8_t { kRows, kTransposed, kPacked };

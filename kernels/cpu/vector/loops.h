@@ -362,6 +362,13 @@ struct VectorLoops {
   TypedLoops<float> f32;
   TypedLoops<BF16> bf16;
   TypedLoops<F16> f16;
+  /// to[c][r] = from[r][c] of `rows` rows of `columns` side by side; `to_stride` from a row of `to`
+  /// to the next.
+  void (*transpose)(const float* from,
+                    std::int64_t rows,
+                    std::int64_t columns,
+                    float* to,
+                    std::int64_t to_stride);
   /// The size of a tile in products of packed factors.
   std::int64_t tile_rows;
   std::int64_t tile_columns;

@@ -269,6 +269,36 @@ template <typename T>
   }
 }
 
+void transpose(
+    const float* from, std::int64_t rows, std::int64_t columns, float* to, std::int64_t to_stride) {
+  std::int64_t row = 0;
+  for (; row + kLanes <= rows; row += kLanes) {
+    std::int64_t column = 0;
+    for (; column + kLanes <= columns; column += kLanes) {
+      Vec square[kLanes];
+#pragma GCC unroll 16
+      for (int lane = 0; lane < kLanes; ++lane) {
+        square[lane] = load(from + (row + lane) * columns + column);
+      }
+      transpose_square(square);
+#pragma GCC unroll 16
+      for (int lane = 0; lane < kLanes; ++lane) {
+        store(to + (column + lane) * to_stride + row, square[lane]);
+      }
+    }
+    for (; column < columns; ++column) {
+      for (int lane = 0; lane < kLanes; ++lane) {
+        to[column * to_stride + row + lane] = from[(row + lane) * columns + column];
+      }
+    }
+  }
+  for (; row < rows; ++row) {
+    for (std::int64_t column = 0; column < columns; ++column) {
+      to[column * to_stride + row] = from[row * columns + column];
+    }
+  }
+}
+
 template <typename T>
 void fill(TypedLoops<T>* loops) {
   loops->pack_rows = pack_rows<T>;
@@ -283,6 +313,7 @@ void fill_matmul(VectorLoops* loops) {
   fill(&loops->f32);
   fill(&loops->bf16);
   fill(&loops->f16);
+  loops->transpose = transpose;
   loops->tile_rows = kTileRows;
   loops->tile_columns = kTileColumns;
 }
