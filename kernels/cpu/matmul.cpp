@@ -65,11 +65,12 @@ void CpuMatmul::run(const MatrixProduct& wanted) {
   }
   if (wanted.a.dtype() == DType::kF32) {
     const auto product = dense_product<float>(form, wanted);
-    // Of few rows by a transposed B, as of generation, only our own kernels read B but once.
-    const bool is_few =
-        form.b_transposed && form.m >= 16 && form.m <= FewRowsProduct<float>::kMostRows;
-    SgemmMatmul::suits_any_threads() && !is_few ? impl_->sgemm.run(product)
-                                                : impl_->packed.run(product);
+    // Of a transposed B, as generation has, our own kernels make the least where there are few
+    // rows.
+    const bool suits_packed = form.b_transposed && form.m >= SgemmMatmul::kFewestTransposedRows &&
+                              form.m <= FewRowsProduct<float>::kMostRows;
+    SgemmMatmul::suits_any_threads() && !suits_packed ? impl_->sgemm.run(product)
+                                                      : impl_->packed.run(product);
     return;
   }
   if (wanted.a.dtype() == DType::kF16) {

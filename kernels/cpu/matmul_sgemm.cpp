@@ -10,7 +10,6 @@
 namespace dstrain {
 namespace {
 
-constexpr std::int64_t kFewestRows = 16;            // below, sgemm reads B as it lies
 constexpr std::int64_t kTransposedBytes = 8 << 20;  // at a time: they stay in the last cache
 constexpr std::int64_t kColumnsOfTask = 64;
 
@@ -55,7 +54,7 @@ void SgemmMatmul::run(const DenseProduct<float>& product) {
     return;
   }
   const bool adds = write == Write::kAdd || product.bias != nullptr;
-  if (b_transposed && m >= kFewestRows) {
+  if (b_transposed && m >= kFewestTransposedRows) {
     run_transposed(product, adds);
     return;
   }

@@ -11,6 +11,9 @@ namespace dstrain {
 
 class SgemmMatmul {
  public:
+  /// With fewer, sgemm reads a transposed B as it lies.
+  static constexpr std::int64_t kFewestTransposedRows = 16;
+
   SgemmMatmul(int threads, const VectorLoops& loops);
 
   void run(const DenseProduct<float>& product);

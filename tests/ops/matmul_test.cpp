@@ -303,6 +303,44 @@ TEST_CASE("an f16 product has the same bits whatever is computed beside it", "[o
   }
 }
 
+TEST_CASE("rows of an f32 product have the same bits beside whatever other rows", "[ops][matmul]") {
+  constexpr std::int64_t kTokens = 300;
+  constexpr std::int64_t kInputs = 2051;
+  constexpr std::int64_t kOutputs = 1201;  // what is transposed at once ends within them
+  std::vector<float> x(kTokens * kInputs);
+  std::vector<float> w(kOutputs * kInputs);
+  std::vector<float> bias(kOutputs);
+  std::uint32_t stream = 0;
+  for (std::vector<float>* const of : {&x, &w, &bias}) {
+    ++stream;
+    for (std::size_t k = 0; k < of->size(); ++k) {
+      (*of)[k] = static_cast<float>(philox(29, stream, k)[0]) * 0x1p-31F - 1.0F;
+    }
+  }
+  const auto product = [&](int threads, std::int64_t first, std::int64_t n, bool biased) {
+    CpuMatmul matmul(threads, fastest_loops());
+    std::vector<float> y(static_cast<std::size_t>(n * kOutputs));
+    matmul.run(forward_product(Tensor(x.data() + first * kInputs, DType::kF32, {n, kInputs}),
+                               Tensor(w.data(), DType::kF32, {kOutputs, kInputs}),
+                               biased ? Tensor(bias.data(), DType::kF32, {kOutputs}) : Tensor{},
+                               Tensor(y.data(), DType::kF32, {n, kOutputs})));
+    return y;
+  };
+  for (const bool biased : {false, true}) {
+    const std::vector<float> whole = product(2, 0, kTokens, biased);
+    for (const auto& [threads, first, n] : {std::array<std::int64_t, 3>{2, 0, 33},
+                                            {1, 7, 64},
+                                            {3, 100, 47},
+                                            {2, 41, 200},
+                                            {3, 0, kTokens}}) {
+      INFO(n << " rows from " << first << " on, " << threads << " threads, bias " << biased);
+      const std::vector<float> part = product(static_cast<int>(threads), first, n, biased);
+      CHECK(std::memcmp(part.data(), whole.data() + first * kOutputs,
+                        part.size() * sizeof(float)) == 0);
+    }
+  }
+}
+
 TEMPLATE_TEST_CASE(
     "few rows have the bits that they have among many", "[ops][matmul]", float, BF16, F16) {
   constexpr std::int64_t kTokens = 70;
