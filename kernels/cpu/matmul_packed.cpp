@@ -97,6 +97,8 @@ void PackedMatmul::run_few_rows(const DenseProduct<T>& product, const TypedLoops
     const std::int64_t count = columns.size_of_part(task);
     Worker& worker = workers_[static_cast<std::size_t>(index)];
     float* const sums = worker.sums.grow<float>(form.m * count);
+    float* const wide =
+        worker.columns.grow<float>(2 * loops_.tile_rows * FewRowsProduct<T>::wide_stride(form.k));
     loops.multiply_few_rows({.rows = form.m,
                              .columns = count,
                              .terms = form.k,
@@ -106,6 +108,7 @@ void PackedMatmul::run_few_rows(const DenseProduct<T>& product, const TypedLoops
                              .a_chunk_stride = chunk_stride,
                              .b = product.b + first * form.k,
                              .bias = product.bias == nullptr ? nullptr : bias_.get<float>() + first,
+                             .wide = wide,
                              .sums = sums});
     for (std::int64_t row = 0; row < form.m; ++row) {
       const float* const from = sums + row * count;

@@ -8,22 +8,17 @@
 namespace dstrain::DSTRAIN_ISA {
 namespace {
 
-/// y[0 … kRows) of kRows neighbouring rows of w.
-template <int kRows, typename T>
-DSTRAIN_INLINE void products_of_rows(const float* x, const T* w, std::int64_t inputs_I, float* y) {
-  Vec sums[kRows][2] = {};
-  for_each_vec_pair(inputs_I, [=, &sums](std::int64_t i, auto width, int chain) {
-    const Vec value = load(x + i, width);
-#pragma GCC unroll 4
-    for (int row = 0; row < kRows; ++row) {
-      sums[row][chain] += value * load(w + row * inputs_I + i, width);
-    }
+template <typename A, typename B>
+DSTRAIN_INLINE float dot(const A* a, const B* b, std::int64_t n) {
+  Vec sums[2] = {};
+  for_each_vec_pair(n, [=, &sums](std::int64_t i, auto width, int chain) {
+    sums[chain] += load(a + i, width) * load(b + i, width);
   });
-  for (int row = 0; row < kRows; ++row) {
-    y[row] = sum_lanes(sums[row][0] + sums[row][1]);
-  }
+  return sum_lanes(sums[0] + sums[1]);
 }
 
+// One row after the other, so that w is read as one stream: of several rows at once, which would
+// share what they load of x, prefetchers lose track, and memory gives a third of its rate.
 template <typename T>
 [[gnu::flatten]] void row_products(const float* x,
                                    const T* w,
@@ -31,28 +26,14 @@ template <typename T>
                                    std::int64_t inputs_I,
                                    std::int64_t outputs_O,
                                    float* y) {
-  constexpr int kRows = 4;
-  std::int64_t o = 0;
-  for (; o + kRows <= outputs_O; o += kRows) {
-    products_of_rows<kRows>(x, w + o * inputs_I, inputs_I, y + o);
-  }
-  for (; o < outputs_O; ++o) {
-    products_of_rows<1>(x, w + o * inputs_I, inputs_I, y + o);
+  for (std::int64_t o = 0; o < outputs_O; ++o) {
+    y[o] = dot(x, w + o * inputs_I, inputs_I);
   }
   if (bias != nullptr) {
     for_each_vec(outputs_O, [=](std::int64_t at, auto width) {
       store(y + at, load(y + at, width) + load(bias + at, width), width);
     });
   }
-}
-
-template <typename T>
-DSTRAIN_INLINE float dot(const T* a, const T* b, std::int64_t n) {
-  Vec sums[2] = {};
-  for_each_vec_pair(n, [=, &sums](std::int64_t i, auto width, int chain) {
-    sums[chain] += load(a + i, width) * load(b + i, width);
-  });
-  return sum_lanes(sums[0] + sums[1]);
 }
 
 /// What the scores of a head lose from one position to the one before.

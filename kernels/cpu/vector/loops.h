@@ -112,7 +112,10 @@ struct FewRowsProduct {
   std::int64_t a_chunk_stride;
   const T* b;         ///< [columns, terms]
   const float* bias;  ///< nullptr: none
+  float* wide;        ///< scratch: as many of b's rows as two tiles have, wide_stride apart
   float* sums;        ///< [rows, columns]
+
+  static constexpr std::int64_t wide_stride(std::int64_t terms) { return terms + kPanelPadding; }
 };
 
 /// Rows [begin, end) among sixteen neighbours of one sample: positions 16 · block + begin, ….

@@ -202,39 +202,38 @@ template <typename T>
   }
 }
 
-// A tile's columns are the rows of a, and its rows those of b, which are widened for each chunk of
-// terms: where there are few rows, packing b would take as long as multiplying by it. Prefetchers
-// do not follow rows of which only a piece is read at a time, so the next rows are asked for here.
+// A tile's columns are the rows of a, and its rows those of b, which are widened first: where there
+// are few rows, packing b would take as long as multiplying by it. b is read as one stream, of
+// which the next lines are asked for meanwhile; of pieces of several rows prefetchers lose track.
 template <int kVecs, typename T>
 DSTRAIN_INLINE void multiply_few_rows_by(const FewRowsProduct<T>& of) {
   constexpr int kRows = kTileRows * 2 / kVecs;
   constexpr int kColumns = kVecs * kLanes;
-  constexpr std::int64_t kMostTerms = FewRowsProduct<T>::kMostTerms;
   constexpr std::int64_t kLine = 64 / sizeof(T);  // elements of a cache line
-  constexpr std::int64_t kLines = kMostTerms / kLine;
   constexpr std::int64_t kMostPanels = (FewRowsProduct<T>::kMostRows + kColumns - 1) / kColumns;
-  alignas(64) float wide[kRows * kMostTerms] = {};
   alignas(64) float sums[kMostPanels][kRows][kColumns];
   const std::int64_t panels = (of.rows + kColumns - 1) / kColumns;
+  const std::int64_t wide_stride = FewRowsProduct<T>::wide_stride(of.terms);
   for (std::int64_t first = 0; first < of.columns; first += kRows) {
     const int count = static_cast<int>(of.columns - first < kRows ? of.columns - first : kRows);
+    for (int row = 0; row < count; ++row) {
+      const T* const from = of.b + (first + row) * of.terms;
+      for_each_vec(of.terms, [&](std::int64_t at, auto width) {
+        store(of.wide + row * wide_stride + at, load(from + at, width), width);
+      });
+    }
+    const T* next = of.b + (first + kRows) * of.terms;
     const float* a = of.a;
     for (std::int64_t begin = 0; begin < of.terms; begin += of.chunk_terms) {
       const std::int64_t terms =
           of.terms - begin < of.chunk_terms ? of.terms - begin : of.chunk_terms;
-      for (int row = 0; row < count; ++row) {
-        const T* const from = of.b + (first + row) * of.terms + begin;
-        for_each_vec(terms, [&](std::int64_t at, auto width) {
-          store(wide + row * kMostTerms + at, load(from + at, width), width);
-        });
-      }
-      const T* const next = of.b + (first + kRows) * of.terms + begin;
       for (std::int64_t panel = 0; panel < panels; ++panel) {
         Vec tile[kRows][kVecs] = {};
-        add_terms<kRows, kVecs>(wide, kMostTerms, 1, a + panel * of.a_panel_stride, terms, tile,
-                                [&](std::int64_t term) {
-                                  const std::int64_t row = term / kLines;
-                                  __builtin_prefetch(next + row * of.terms + term % kLines * kLine);
+        add_terms<kRows, kVecs>(of.wide + begin, wide_stride, 1, a + panel * of.a_panel_stride,
+                                terms, tile, [&](std::int64_t term) {
+                                  if (term * kLine < terms * kRows) {
+                                    __builtin_prefetch(next + term * kLine);
+                                  }
                                 });
 #pragma GCC unroll 28
         for (int row = 0; row < kRows; ++row) {
@@ -251,6 +250,7 @@ DSTRAIN_INLINE void multiply_few_rows_by(const FewRowsProduct<T>& of) {
         }
       }
       a += of.a_chunk_stride;
+      next += terms * kRows;
     }
     for (std::int64_t row = 0; row < of.rows; ++row) {
       for (int column = 0; column < count; ++column) {
