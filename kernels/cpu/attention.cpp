@@ -110,33 +110,37 @@ void CpuOps::rope(const AttentionShape& shape,
   });
 }
 
+void CpuOps::attention_forward(const AttentionForward& attention, Stream& stream) {
+  expect_attention(attention.in, attention.out, attention.logsumexp_BHT);
+  stream.run([=, this] {
+    note_attention(attention.in, 2, attention.out.bytes());
+    attend(attention);
+  });
+}
+
 // One task per (sequence, key/value head), split further over its tiles of queries where there
 // are fewer such pairs than threads want. A tile of queries is computed alone, so the split does
 // not change the result.
-void CpuOps::attention_forward(const AttentionForward& attention, Stream& stream) {
+void CpuOps::attend(const AttentionForward& attention) {
   const auto& [in, out, logsumexp_BHT] = attention;
-  expect_attention(in, out, logsumexp_BHT);
-  stream.run([=, this, in = in, out = out, logsumexp_BHT = logsumexp_BHT] {
-    note_attention(in, 2, out.bytes());
-    const AttentionShape& shape = in.shape;
-    const std::int64_t blocks = blocks_of(shape);
-    const std::int64_t pairs = shape.batch * shape.key_value_heads;
-    const std::int64_t pieces = pieces_of(threads_, pairs, blocks);
-    with_loops(loops_, in.q.dtype(), [&]<typename T>(const TypedLoops<T>& loops) {
-      const std::int64_t bytes = loops.attention_scratch_bytes(keys_of(in), shape.head_dim);
-      const auto scratch = scratch_.lease(bytes * threads_);
-      parallel_for(threads_, pairs * pieces, [&](std::int64_t index, int worker) {
-        const std::int64_t piece = index % pieces;
-        const std::int64_t b = index / pieces / shape.key_value_heads;
-        const std::int64_t kv = index / pieces % shape.key_value_heads;
-        AttentionTask<T> task = task_at<T>(in, b, kv);
-        task.first_block = blocks * piece / pieces;
-        task.last_block = blocks * (piece + 1) / pieces;
-        task.out_written = pointer<T>(out) + out_offset(shape, b, kv);
-        task.logsumexp_written = pointer<float>(logsumexp_BHT) + sum_offset(shape, b, kv);
-        task.scratch = scratch.as<std::byte>() + worker * bytes;
-        loops.attention_forward(task);
-      });
+  const AttentionShape& shape = in.shape;
+  const std::int64_t blocks = blocks_of(shape);
+  const std::int64_t pairs = shape.batch * shape.key_value_heads;
+  const std::int64_t pieces = pieces_of(threads_, pairs, blocks);
+  with_loops(loops_, in.q.dtype(), [&]<typename T>(const TypedLoops<T>& loops) {
+    const std::int64_t bytes = loops.attention_scratch_bytes(keys_of(attention.in), shape.head_dim);
+    const auto scratch = scratch_.lease(bytes * threads_);
+    parallel_for(threads_, pairs * pieces, [&](std::int64_t index, int worker) {
+      const std::int64_t piece = index % pieces;
+      const std::int64_t b = index / pieces / shape.key_value_heads;
+      const std::int64_t kv = index / pieces % shape.key_value_heads;
+      AttentionTask<T> task = task_at<T>(attention.in, b, kv);
+      task.first_block = blocks * piece / pieces;
+      task.last_block = blocks * (piece + 1) / pieces;
+      task.out_written = pointer<T>(attention.out) + out_offset(shape, b, kv);
+      task.logsumexp_written = pointer<float>(attention.logsumexp_BHT) + sum_offset(shape, b, kv);
+      task.scratch = scratch.as<std::byte>() + worker * bytes;
+      loops.attention_forward(task);
     });
   });
 }

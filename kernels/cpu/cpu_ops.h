@@ -10,6 +10,8 @@
 
 namespace dstrain {
 
+struct AttentionOperands;  // kernels/attention.h
+
 class CpuOps final : public Ops {
  public:
   CpuOps(int threads, CpuIsa isa)
@@ -40,6 +42,10 @@ class CpuOps final : public Ops {
                     std::int64_t width,
                     Write write,
                     float* total);
+  /// Computes attention within an operation.
+  void attend(const AttentionForward& attention);
+  /// Implements attention_cached for few queries: `keys` are those of all positions.
+  void attend_one_by_one(const AttentionOperands& in, Tensor out, Tensor logsumexp_HT);
   /// Computes a product within an operation.
   void run(const MatrixProduct& product);
   /// Implements linear_forward for one token.
