@@ -76,16 +76,17 @@ TEST_CASE("a rank in an endless loop is named as the one that did not arrive",
   });
 }
 
-/// Stops a process two thirds of the time, as a machine does that others use as well.
+/// Stops a process nine tenths of the time, as a machine does that others use as well: more than
+/// other tests may keep the other rank waiting meanwhile.
 class SlowedDown {
  public:
   explicit SlowedDown(pid_t pid)
       : thread_([pid](const std::stop_token& stop) {
           while (!stop.stop_requested()) {
             kill(pid, SIGSTOP);
-            std::this_thread::sleep_for(milliseconds{40});
+            std::this_thread::sleep_for(milliseconds{90});
             kill(pid, SIGCONT);
-            std::this_thread::sleep_for(milliseconds{20});
+            std::this_thread::sleep_for(milliseconds{10});
           }
         }) {}
 
