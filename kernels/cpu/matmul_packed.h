@@ -31,8 +31,8 @@ class PackedMatmul {
 
  private:
   struct Worker {
-    GrowingBuffer columns;  ///< of B, packed
-    GrowingBuffer sums;     ///< f32, where C is not
+    GrowingBuffer columns;  ///< of B, packed; or widened, where rows are few
+    GrowingBuffer sums;     ///< f32, where C is not, or rows are few
   };
   struct Range {
     std::int64_t begin = 0;
