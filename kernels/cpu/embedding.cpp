@@ -88,9 +88,10 @@ void CpuOps::embedding_backward(ConstTensor tokens_N,
       expect_embedding(tokens_N, dx_NC, dtable_VC, dposition_PC, {}, sequence, DType::kF32);
   const TableRows held{slice.first, table_rows};
   stream.run([=, this, tokens = tokens, width = width, vocab_size = slice.vocab_size] {
-    note_moved(dx_NC, dtable_VC);
+    note_moved(dx_NC, dx_NC, dx_NC);  // as much of the table
     check_tokens(tokens_N, vocab_size, "embedding gradient");
     if (table_write == Write::kOverwrite) {
+      note_moved(dtable_VC);
       zero_bytes(dtable_VC.data(), dtable_VC.bytes());
     }
     if (!dposition_PC.empty() && position_write == Write::kOverwrite) {
