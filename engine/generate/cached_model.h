@@ -1,6 +1,7 @@
 // CachedModel: a model and the texts that it has read so far, as keys and values. What it computes
 // for a position does not depend on how its text was cut into calls, nor on what other texts were
-// read beside it, except for rounding (products of one token and of many add in different orders).
+// read beside it, except for rounding (products and attention of one token and of many add in
+// different orders).
 //
 // A model with LongRoPE rotates a text that is longer than its original positions otherwise, from
 // the first token on. The extension that gets there reads the whole text once more, as transformers

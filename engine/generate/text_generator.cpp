@@ -232,7 +232,7 @@ class TextsSideBySide {
   std::vector<CachedModel::Next> next_;
 };
 
-/// What generates otherwise than beside others, as texts that grow into another rotation do.
+/// Generates one text after the other, as models do whose rotation depends on a text's length.
 void generate_one_by_one(CachedModel& model,
                          const Tokenizer& tokenizer,
                          const std::vector<GenerationRequest>& requests,

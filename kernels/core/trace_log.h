@@ -148,7 +148,7 @@ class TraceLog {
   std::unordered_set<std::string> kept_;
 };
 
-/// What an operation computes, and the bytes that it must read and write at least.
+/// The work of an operation: its FLOPs, and the fewest bytes that it must read and write.
 struct TraceWork {
   std::int64_t flops = 0;
   std::int64_t bytes = 0;

@@ -44,7 +44,7 @@ class CpuOps final : public Ops {
                     float* total);
   /// Computes attention within an operation.
   void attend(const AttentionForward& attention);
-  /// Implements attention_cached for few queries: `keys` are those of all positions.
+  /// Implements attention_cached for few queries; keys and values are those in the cache.
   void attend_one_by_one(const AttentionOperands& in, Tensor out, Tensor logsumexp_HT);
   /// Computes a product within an operation.
   void run(const MatrixProduct& product);

@@ -65,8 +65,7 @@ void CpuMatmul::run(const MatrixProduct& wanted) {
   }
   if (wanted.a.dtype() == DType::kF32) {
     const auto product = dense_product<float>(form, wanted);
-    // Of a transposed B, as generation has, our own kernels make the least where there are few
-    // rows.
+    // Our own kernels multiply a few rows fastest by a transposed B, which generation does.
     const bool suits_packed = form.b_transposed && form.m >= SgemmMatmul::kFewestTransposedRows &&
                               form.m <= FewRowsProduct<float>::kMostRows;
     SgemmMatmul::suits_any_threads() && !suits_packed ? impl_->sgemm.run(product)

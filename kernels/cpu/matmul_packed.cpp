@@ -8,9 +8,8 @@
 namespace dstrain {
 namespace {
 
-constexpr std::int64_t kTerms = FewRowsProduct<float>::kMostTerms;  // of a tile at a time: half a
-                                                                    // first cache
-constexpr std::int64_t kColumns = 128;                              // of a task
+constexpr std::int64_t kTerms = 256;           // of a tile at a time: half a first cache
+constexpr std::int64_t kColumns = 128;         // of a task
 constexpr std::int64_t kRowPanels = 16;        // that stay in the second cache beside its columns
 constexpr std::int64_t kPackedRows = 8 << 20;  // bytes of A that are packed at once
 constexpr std::int64_t kFewestRows = 1024;     // for which columns are worth packing

@@ -11,7 +11,7 @@ namespace dstrain {
 
 class SgemmMatmul {
  public:
-  /// With fewer, sgemm reads a transposed B as it lies.
+  /// With fewer rows, sgemm reads a transposed B without copying it.
   static constexpr std::int64_t kFewestTransposedRows = 16;
 
   SgemmMatmul(int threads, const VectorLoops& loops);

@@ -1,5 +1,5 @@
-// What operations compute and move, told to a trace that is being recorded: called within the
-// operation (Stream::run). Bytes are those that must be read and written at least, each once.
+// These functions tell a trace that is being recorded what an operation computes and moves. They
+// are called within the operation (Stream::run). Bytes are the fewest that it must read and write.
 #pragma once
 
 #include <algorithm>
@@ -10,8 +10,8 @@
 
 namespace dstrain {
 
-/// Of an operation that is bound by memory: what it reads and writes. One that it does both with
-/// counts twice, and so is given twice.
+/// Counts the bytes that an operation reads and writes. A tensor that it both reads and writes is
+/// given twice.
 template <typename... Tensors>
 void note_moved(const Tensors&... tensors) {
   TraceSpan::add_work({.bytes = (tensors.bytes() + ...)});
@@ -21,7 +21,7 @@ inline std::int64_t flops_of(const ProductForm& form) {
   return 2 * form.m * form.n * form.k;
 }
 
-/// Of one product, which names the operation's sizes too.
+/// Counts a product, and gives the operation its sizes.
 inline void note_product(const MatrixProduct& product) {
   const ProductForm form = form_of(product);
   const std::int64_t times = form.write == Write::kAdd ? 2 : 1;
@@ -30,8 +30,8 @@ inline void note_product(const MatrixProduct& product) {
                       {form.m, form.n, form.k});
 }
 
-/// Of `products` products of queries' heads with the keys that they see; documents and masks of
-/// them are not looked into.
+/// Counts `products` products for each pair of a query and a key that it sees. Where a sequence
+/// has several documents, their borders are ignored.
 inline void note_attention(const AttentionOperands& in, std::int64_t products, std::int64_t bytes) {
   if (!TraceSpan::is_recording()) return;
   std::int64_t pairs = 0;

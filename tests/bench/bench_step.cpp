@@ -273,9 +273,11 @@ nlohmann::ordered_json result_of(const Arguments& arguments) {
     const double bytes = memory_rate(arguments.threads);
     result["memory_bytes_per_second"] = bytes;
     if (arguments.budget) {
-      fmt::print("{}", budget_text(step_budget(measured.tracks, kTracedSteps,
-                                               {.flops = peak.flops, .bytes = bytes}),
-                                   measured.traced_seconds));
+      // Beside the JSON object, if that is asked for.
+      fmt::print(arguments.json ? stderr : stdout, "{}",
+                 budget_text(step_budget(measured.tracks, kTracedSteps,
+                                         {.flops = peak.flops, .bytes = bytes}),
+                             measured.traced_seconds));
     }
   }
   if (sheet && arguments.precision == "bf16") {
@@ -349,6 +351,10 @@ int main(int argc, char** argv) {
                "processor's limit (on a CPU)");
   app.add_flag("--json", arguments.json, "one JSON object on stdout");
   CLI11_PARSE(app, argc, argv);
+  if (arguments.budget && arguments.on_gpu()) {
+    fmt::print(stderr, "bench_step: --budget is for --device cpu\n");
+    return 2;
+  }
   try {
     return dstrain::bench::run(arguments);
   } catch (const std::exception& error) {

@@ -121,7 +121,7 @@ class EventLines {
     return event.number == TraceEvent::kNone ? "" : fmt::format(R"("number":{})", event.number);
   }
   static std::string stream(int thread) { return fmt::format(R"("stream":{})", thread); }
-  /// What an operation did, where that is known.
+  /// The arguments that describe an operation's work; empty where it is not known.
   static std::string work(const TraceEvent& event) {
     if (event.flops == TraceEvent::kNone) return "";
     std::string text = fmt::format(R"(,"flops":{},"bytes":{})", event.flops, event.bytes);

@@ -101,7 +101,6 @@ struct PackedProduct {
 template <typename T>
 struct FewRowsProduct {
   static constexpr std::int64_t kMostRows = 32;
-  static constexpr std::int64_t kMostTerms = 256;  ///< of a chunk
 
   std::int64_t rows;
   std::int64_t columns;  ///< rows of b
